@@ -19,8 +19,9 @@ BAD_INPUT = 2
 
 
 class _BareFlags:
-    """A mix-in for command classes. The help shows a flag without a type, so that the flag does not seem to take a
-    value."""
+    """A mix-in for command classes. The help then shows a flag without a type, so that the flag does not seem to take a
+    value.
+    """
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -31,8 +32,10 @@ class _BareFlags:
 
 
 class _Command(_BareFlags, TyperCommand):
-    """A sub-command. An option whose metavar ends with … takes all words up to the next option, such as the files of a
-    shell pattern."""
+    """A sub-command. If the metavar of an option ends with …, the option takes all words up to the next option.
+
+    Such an option can take, for example, the files of a shell pattern.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         greedy = {
@@ -45,7 +48,7 @@ class _Command(_BareFlags, TyperCommand):
 
 
 class _Group(_BareFlags, TyperGroup):
-    """`profiler-server` itself."""
+    pass
 
 
 def _repeat_options(words: list[str], greedy: set[str]) -> list[str]:

@@ -1,6 +1,6 @@
-"""The start of both commands, with a plain message if another package shadows `collector`.
+"""The start of both commands. If another package shadows `collector`, a plain message names it.
 
-They cannot start in `collector`, because another distribution may own that name.
+The commands cannot start in `collector`, because another distribution may own that name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def run_server() -> int:
 
 
 def find_shadow() -> str:
-    """Return an error if another package shadows our `collector`, or if it cannot be imported; else empty."""
+    """Return an error if another package shadows our `collector`, or if our package cannot be imported; else empty."""
     try:
         import collector
     except ImportError as error:

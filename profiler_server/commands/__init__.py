@@ -1,7 +1,7 @@
 """Sub-commands of `profiler-server`, one file each, which declares NAME, EXAMPLE and `command`. No list names them.
 
-Slow imports are made where they are used, so that `--help` and a wrong argument answer at once. Must not import another
-command; shared code is in this file.
+Slow imports are made only at their use, so that `--help` and a wrong argument get an answer at once. Must not import
+another command; shared code is in this file.
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ def find_base_dir(given: Path | None, context: typer.Context) -> Path | None:
 
 
 def find_run(name: str, base_dir: Path | None) -> Run:
-    """Open a run by its path or URL, or by its id or name below the base directory. Raises RunNotFoundError, or
-    UsageError for a missing base directory."""
+    """Open a run by its path or URL, or by its id or name below the base directory.
+
+    Raises RunNotFoundError, or UsageError for a missing base directory.
+    """
     from collector.format.run import open_run
 
     if "://" in name:
@@ -87,7 +89,9 @@ def find_runs(words: list[str], base_dir: Path | None) -> list[Run]:
 
 
 def list_runs_below(word: str) -> tuple[Path, ...] | None:
-    """Return the runs in or below a folder. None for a run, the profiler folder of a run, and no folder."""
+    """Return the runs in or below a folder. None if the word is no folder, or if it is a run or a run's profiler
+    folder.
+    """
     from collector.format.finding import scan_base
     from collector.format.schema import layout
 
@@ -130,7 +134,7 @@ def find_workers(jobs: int | None, dask: str | None, choose: Callable[[], int], 
 
 @contextmanager
 def show_progress(title: str) -> Iterator[Callable[[float], None]]:
-    """Yield a function that takes the share done. It draws a bar on a terminal, and nothing in a pipe."""
+    """Yield a function that takes the share done. It draws a bar on a terminal, and draws nothing into a pipe."""
     if not sys.stderr.isatty():
         yield lambda share: None
         return

@@ -89,8 +89,8 @@ def check_pair(words: list[str]) -> None:
 
 @contextlib.contextmanager
 def tell_documents(junit: Path | None, markdown: Path | None) -> Iterator[None]:
-    """If the block raises an error of Stepscope, write it to the requested files. A CI system then finds no older file
-    there.
+    """Write an error of Stepscope that the block raises to the requested files. A CI system then does not find an older
+    file there.
     """
     try:
         yield
@@ -133,8 +133,8 @@ def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | N
 
 
 def read_all(base: Path, rank: int | None) -> list[RunTimes]:
-    """Return the times of at most `MOST_LIKE` runs below a base directory, nearest folders first, without unreadable
-    runs.
+    """Return the times of at most `MOST_LIKE` runs below a base directory, nearest folders first. Unreadable runs are
+    left out.
     """
     from collector.format.finding import scan_base
     from collector.format.run import open_run
@@ -148,7 +148,7 @@ def read_all(base: Path, rank: int | None) -> list[RunTimes]:
 
 
 def parse_share(text: str) -> float:
-    """Read 3%, 3 or 0.03 as a fraction. Numbers from 1 on are percentages. Raises UsageError for other texts."""
+    """Read 3%, 3 or 0.03 as a fraction. Numbers from 1 on count as percentages. Raises UsageError for other texts."""
     number = text.strip().removesuffix("%").strip()
     try:
         value = float(number)

@@ -53,7 +53,7 @@ def name_output(base: Path) -> Path:
 
 
 def record(output: Path, steps: int | None) -> None:
-    """Train in a separate process, so that this process never imports torch. Raises UsageError if it fails."""
+    """Train in a separate process, so that this process never imports torch. Raises UsageError if the training fails."""
     more = [] if steps is None else ["--steps", str(steps)]
     done = subprocess.run([sys.executable, "-m", "collector.demo", str(output), *more])
     if done.returncode:

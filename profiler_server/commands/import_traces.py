@@ -88,7 +88,9 @@ def tell_ended(number: int) -> None:
 
 
 def keep_ranks(run: Run, workers: Workers) -> None:
-    """Read the ranks of a very large run in advance, so that its first page need not. Other runs are left alone."""
+    """Read the ranks of a very large run in advance, so that the first page of the run need not read them. Do nothing
+    for other runs.
+    """
     from profiler_server.derive.stamps import FEW_RANKS
 
     if len(run.ranks) <= FEW_RANKS:
@@ -101,7 +103,7 @@ def keep_ranks(run: Run, workers: Workers) -> None:
 
 
 def tell_result(run: Run) -> None:
-    """Print the imported ranks, how their job ended if known, and what their traces lack."""
+    """Print the imported ranks, how their job ended if known, and the data that their traces lack."""
     from profiler_server.analysis.ranks.ending import find_end
     from profiler_server.diagnosis.end_sentences import describe_end
 
@@ -117,7 +119,7 @@ def tell_result(run: Run) -> None:
 
 
 def choose_name(base: Path, traces: list[Path], name: str | None) -> str:
-    """Return the name of the run below `base`: the given name, else a name made from the traces that no other run has.
+    """Return the name of the run below `base`: the given name, or a name made from the traces that no other run has.
 
     Raises UsageError for a name that cannot be a folder name, OutputError for the name of an existing run.
     """

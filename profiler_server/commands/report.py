@@ -97,8 +97,8 @@ def _write_brief(run: Run, rank: int | None, base_dir: Path | None) -> None:
 def find_others(run: Run, base_dir: Path | None) -> tuple[Run | None, dict[str, Any] | None]:
     """Return the run that `run` tries to improve, and the last lasting change among the runs of its script.
 
-    Each is None if there is none. Without a base directory the second is None. Both are None if the base directory
-    could not be read in time.
+    Each is None if there is none. Without a base directory, the second is None. If the base directory cannot be read in
+    time, both are None.
     """
     from profiler_server.analysis.change_points import find_last_change
     from profiler_server.report.building import report_history

@@ -30,7 +30,7 @@ _ASKING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
 
 @dataclass(frozen=True)
 class Limits:
-    """The most rows to print, and the longest time of a query, s. None is no limit."""
+    """The limits of a query: the most rows to print, and the longest time in s. None is no limit."""
 
     rows: int | None
     time_s: float | None
@@ -122,7 +122,7 @@ def print_table(connection: duckdb.DuckDBPyConnection, query: str, limits: Limit
 def print_csv(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> bool:
     """Print the rows as CSV, and return whether rows were left out.
 
-    `limits.time_s` is for the query; time in which the reader of a pipe blocks does not count.
+    `limits.time_s` limits the query. Time in which the reader of a pipe blocks does not count.
     """
     from profiler_server.store.sql import write_rows
 

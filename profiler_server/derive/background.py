@@ -1,4 +1,4 @@
-"""Work in background threads, which end when no work is left, and a note on answers that lack its results."""
+"""Work in background threads, which end when no work is left; and a mark on answers that lack results of such work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Watch:
-    """A note on whether the answer to a request is provisional: a later answer will replace it though no file
+    """A mark on the answer to a request: whether it is provisional. A later answer will replace it, even if no file
     changes.
     """
 
@@ -50,12 +50,11 @@ def note_provisional() -> None:
 
 
 def is_working() -> bool:
-    """Return whether a thread of any `Background` is at work."""
     return any(thread.name == _NAME for thread in threading.enumerate())
 
 
 class Background:
-    """Background work in `threads` threads. Work that is started again before its end runs only once."""
+    """Background work in `threads` threads. If the same work is started again before it ends, it runs only once."""
 
     def __init__(self, threads: int = 1, head_start: bool = True, most_waiting: int = MOST_WAITING) -> None:
         self._threads = threads
@@ -67,7 +66,7 @@ class Background:
         self._running = 0
 
     def start(self, key: Hashable, work: Callable[[], T]) -> Future[T] | None:
-        """Run work in this context. Return a future of its result, or None if too much work is waiting.
+        """Run work in this context. Return a future of its result; None if too much work is waiting.
 
         The current answer lacks this result, and so becomes provisional.
         """
@@ -86,7 +85,9 @@ class Background:
             return future
 
     def take_failure(self, key: Hashable) -> Exception | None:
-        """Return why work failed, or None, and forget the failure, so that the next request tries the work again."""
+        """Return why work failed, None if it did not. The failure is forgotten, so that the next request tries the work
+        again.
+        """
         with self._lock:
             failure = self._failures.pop(key, None)
         if failure is not None:

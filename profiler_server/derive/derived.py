@@ -1,7 +1,7 @@
 """A function whose result is kept until one of the files behind it changes.
 
 Results of a rank with millions of slices take seconds. Functions with a `file` keep such results beside the rank's
-tables between server starts. A page does not wait for these results: it shows that they are being computed. Results of
+tables between server starts. A page does not wait for these results, but shows that they are being computed. Results of
 all other ranks are computed at once and kept in memory only.
 """
 
@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class NotReady:
-    """The reason why a page shows no result, as a sentence. `pending` is False if the rank is too large for a
-    result.
+    """The reason why a page shows no result, as a sentence. `pending` is False if no result will come, because the rank
+    is too large.
     """
 
     reason: str
@@ -56,7 +56,7 @@ class Derived(Generic[P, T]):
         update_wrapper(self, compute)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result for the files as they are now, however long it takes. Exceptions pass through."""
+        """Return the result for the files in their present state, however long it takes. Exceptions pass through."""
         return self.answer(self.ask(*args, **kwargs))
 
     def answer(self, asked: Asked[T]) -> T:
@@ -69,14 +69,14 @@ class Derived(Generic[P, T]):
         return value
 
     def find(self, asked: Asked[T]) -> Entry[T] | None:
-        """Return the result in memory, whatever its stamp, or None."""
+        """Return the result in memory, whatever its stamp; None without one."""
         return find_store().find(asked.key)
 
     def peek(self, *args: P.args, **kwargs: P.kwargs) -> T | NotReady:
         """Return the result, or at once the reason why it is not ready. The result of a recording rank may be seconds
         old.
 
-        Raises what the function raises, now or in the background.
+        Exceptions of the function pass through, from this call or from the background.
         """
         store, asked = find_store(), self.ask(*args, **kwargs)
         slices = count_slices(asked.rank)
@@ -110,7 +110,7 @@ class Derived(Generic[P, T]):
         return entry
 
     def read(self, asked: Asked[T]) -> T:
-        """Return the result from memory or disk, or else compute the result and keep it."""
+        """Return the result from memory or disk. If it is in neither, compute and keep it."""
         entry = self.recall(asked)
         if entry is not None:
             return entry.value
@@ -128,9 +128,10 @@ def derived(
     file: str = "",
     is_sound: Callable[[Any], bool] = lambda result: True,
 ) -> Callable[[Callable[P, T]], Derived[P, T]]:
-    """Keep the result of a function. Its arguments are runs, ranks, plain values and other derived results.
+    """Keep the result of a function. The arguments of the function are runs, ranks, plain values and other derived
+    results.
 
-    `reads` gets the arguments and returns the values that the result depends on, by default all arguments. `file` is a
+    `reads` gets the arguments and returns the values on which the result depends, by default all arguments. `file` is a
     unique name under which the result of a large rank is kept on disk. The first argument is then the rank, and the
     result consists of dataclasses, numbers, texts and arrays of int64, float64 or float32. `is_sound` checks a result
     that comes from disk, because anyone who can write beside the tables can forge a result.
@@ -139,7 +140,7 @@ def derived(
 
 
 class Asked(Generic[T]):
-    """One call: the key of its result, the stamp of the files that its arguments depend on, and the computation."""
+    """One call: the key of its result, the stamp of the files behind its arguments, and the computation."""
 
     def __init__(self, key: Hashable, read: tuple[object, ...], compute: Callable[[], T]) -> None:
         self.key = key
@@ -167,7 +168,7 @@ def _stamp(argument: object) -> Hashable:
 
 
 def count_slices(rank: RankRun) -> int:
-    """Return the number of rows of the table `slices`, or 0 if they cannot be counted."""
+    """Return the number of rows of the table `slices`; 0 if they cannot be counted."""
     try:
         return rank.count_rows("slices")
     except (RunError, OSError, pa.ArrowException):

@@ -1,8 +1,8 @@
 """A small result for each rank of a very large run, computed in the background and kept on disk.
 
-If many results are missing, several processes share the ranks. A page shows the results so far. Only a rank that
-changed is read again. This module knows nothing about the results: a result is a function of a rank's files and of a
-number that holds for the whole run.
+If many results are missing, several processes share the ranks. A page shows the results that are ready. Only a rank
+that changed is read again. This module knows nothing about the results: a result is a function of a rank's files, and
+of a number that is the same for the whole run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Task:
 
 @dataclass(frozen=True)
 class SoFar(Generic[T]):
-    """The results so far, in rank order, of `total` ranks. With `is_whole` none is missing; some may be old."""
+    """The results of `total` ranks that are ready, in rank order. With `is_whole` none is missing; some may be old."""
 
     results: tuple[T, ...]
     total: int
@@ -64,12 +64,12 @@ class SoFar(Generic[T]):
 
 @dataclass
 class _Look(Generic[T]):
-    """The state of reading one run. `known` has the results of files with the stamps `stamps`; None before the first
-    full reading.
+    """The state of reading one run.
 
-    `reading` has the results of the reading under way. `prepared` is the `known` from which a page's other figures were
-    last prepared. `is_live` is true while a rank records. Such a run is read again from `again_s` on even though no
-    file has changed, because a process that dies changes no file.
+    `known` has the results for files with the stamps `stamps`; None before the first full reading. `reading` has the
+    results of the unfinished reading. `prepared` is the value of `known` from which a page's other figures were last
+    prepared. `is_live` is true while a rank records. Such a run is read again from `again_s` on even if no file has
+    changed, because a process that dies changes no file.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -83,7 +83,7 @@ class _Look(Generic[T]):
 
 @dataclass(frozen=True)
 class Wanted(Generic[T]):
-    """Ranks of a run, and the number that their results depend on.
+    """Ranks of a run, and the number on which their results depend.
 
     `prepare` gets all results and computes further results of a page in the background.
     """
@@ -100,11 +100,11 @@ class Wanted(Generic[T]):
 
 @dataclass(frozen=True)
 class Reading(Generic[T]):
-    """The functions that read a rank. `compute` returns its result. `explain` returns the result for an unreadable
-    rank, from the reason.
+    """The functions that read a rank.
 
-    `is_live` returns whether a result can change without a change of a file. `refresh` returns such a result as it is
-    now. `is_sound` checks a result read from disk.
+    `compute` returns its result. `explain` returns the result for an unreadable rank, from the reason. `is_live`
+    returns whether a result can change without a change of a file. `refresh` returns such a result in its present
+    state. `is_sound` checks a result that was read from disk.
     """
 
     compute: Callable[[RankRun, int], T]
@@ -128,7 +128,7 @@ class ManyRanks(Generic[T]):
         return self._renew(rank, find_store().keep(asked.key, asked.stamp, asked.compute))
 
     def read_task(self, task: Task) -> list[T]:
-        """Read the ranks of a task. Results are kept on disk, so the successor of a killed process finds them."""
+        """Read the ranks of a task. Results are kept on disk: if this process is killed, its successor finds them."""
         with Store(most_bytes=0).held():
             asked = [self._derived.ask(RankRun(task.run_path, rank), task.number) for rank in task.ranks]
             return [self._derived.read(one) for one in asked]
@@ -151,7 +151,7 @@ class ManyRanks(Generic[T]):
             return look.known
 
     def peek(self, wanted: Wanted[T]) -> SoFar[T]:
-        """Return the results so far, almost at once. Missing and changed results are read in the background.
+        """Return the results that are ready, almost at once. Missing and changed results are read in the background.
 
         Raises the exception of a failed background reading.
         """
@@ -217,7 +217,7 @@ class ManyRanks(Generic[T]):
             yield rank, find_store().put(missing[rank].key, missing[rank].stamp, result)
 
     def _share_out(self, run: Run, ranks: list[int], workers: Workers, number: int) -> Iterator[tuple[int, T]]:
-        """Read ranks in several processes. Find a rank that kills its process, and mark that rank as unreadable."""
+        """Read ranks in several processes. If a rank kills its process, find this rank and mark it as unreadable."""
         killers, size = 0, RANKS_PER_TASK
         while ranks and killers < MOST_KILLERS:
             tasks = [Task(run.path, tuple(ranks[at : at + size]), number) for at in range(0, len(ranks), size)]
@@ -252,8 +252,8 @@ def _make_safe(reading: Reading[T]) -> Callable[[RankRun, int], T]:
 
 
 def choose_processes(ranks: int) -> Workers:
-    """Return as many worker processes as idle cores and memory allow, or this process if starting workers takes
-    longer.
+    """Return as many worker processes as idle cores and memory allow. Return this process if starting workers would
+    take longer.
     """
     idle = max(count_cores() - round(os.getloadavg()[0]), 1)
     count = count_processes(-(-ranks // RANKS_PER_TASK), READER_BYTES, idle)

@@ -1,6 +1,6 @@
 """Results on disk: for each rank a file beside its tables, and for a base directory one file of run list summaries.
 
-A file counts as absent if it is damaged, was written by another version, or belongs to other tables.
+A file counts as missing if it is damaged, was written by another version, or belongs to other tables.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def list_roots(rank: RankRun, name: str) -> list[Path]:
 
 
 def find_private() -> list[Path]:
-    """Return this user's private folder in the temporary directory, or no folder if other users can write there."""
+    """Return this user's private folder in the temporary directory; no folder if other users can write to it."""
     private = _find_private()
     return [private] if _is_ours(private) else []
 
 
 def make_root(root: Path) -> None:
-    """Make the folder. Raises PermissionError if other users can write there, RefusedError for a link, OSError."""
+    """Make the folder. Raises PermissionError if other users can write to it, RefusedError for a link, and OSError."""
     private = _find_private()
     if private in (root, root.parent):
         private.mkdir(mode=0o700, exist_ok=True)
@@ -69,7 +69,9 @@ def _find_private() -> Path:
 
 
 def _is_ours(private: Path) -> bool:
-    """Return whether only this user can write to a folder of a shared directory, or the folder does not exist yet."""
+    """Return whether only this user can write to a folder of a shared directory. True also if the folder does not exist
+    yet.
+    """
     try:
         found = os.lstat(private)
     except FileNotFoundError:
@@ -121,7 +123,7 @@ class _Sealed(Generic[T]):
 class Records(Generic[T]):
     """Results of one type `kind`, made of dataclasses, numbers, texts and arrays of int64, float64 or float32.
 
-    `name` is the unique name of their files. `is_sound` checks a result that was read, because anyone who can write
+    `name` is the unique name of their files. `is_sound` checks each result that is read, because anyone who can write
     beside the tables can forge a file.
     """
 
@@ -131,13 +133,15 @@ class Records(Generic[T]):
         self._files = _Sealed[T](kind, read_small_file, open_inside)
 
     def find(self, rank: RankRun, stamp: Hashable) -> Entry[T] | None:
-        """Return the result computed from files with this stamp, or None if there is no readable result."""
+        """Return the result computed from files with this stamp; None if there is no readable result."""
         places = self._list_places(rank) if rank.lens == WHOLE else []
         found = self._files.find(places, shorten_stamp(stamp))
         return next((Entry(stamp, result) for result in found if self._is_sound(result)), None)
 
     def write(self, rank: RankRun, stamp: Hashable, result: T) -> None:
-        """Write the result of a whole rank if possible, but not of a recording rank: it would soon be old."""
+        """Write the result of a whole rank if possible. A recording rank is left out, because its result would soon be
+        old.
+        """
         try:
             if rank.lens == WHOLE and rank.state != "recording":
                 self._files.write(self._list_places(rank), shorten_stamp(stamp), result)
@@ -163,7 +167,9 @@ def _digest(raw: bytes) -> bytes:
 
 
 def unseal(sealed: bytes) -> bytes:
-    """Return the bytes that `write_file` was given. Raises ValueError for a file that was cut or changed since."""
+    """Return the bytes that were given to `write_file`. Raises ValueError for a file that was cut or changed after
+    that.
+    """
     raw = sealed[_DIGEST_BYTES:]
     if sealed[:_DIGEST_BYTES] != _digest(raw):
         raise ValueError("the file is not as it was written")
@@ -171,7 +177,9 @@ def unseal(sealed: bytes) -> bytes:
 
 
 def write_file(root: Path, name: str, raw: bytes, opener: Opener = open_inside) -> bool:
-    """Write a file after its digest, so that a reader sees all or nothing. Return whether the file was written."""
+    """Write a file that begins with its digest, so that a reader sees all or nothing. Return whether the file was
+    written.
+    """
     if len(raw) + _DIGEST_BYTES > LIMIT_BYTES:
         return False
     try:
@@ -221,7 +229,7 @@ FILE_NAME = ".stepscope-summaries"
 
 @dataclass(frozen=True)
 class Summary(Generic[T]):
-    """`value` was read from the files of a run at this `stamp`."""
+    """A `value` that was read from the files of a run when they had this `stamp`."""
 
     stamp: Stamp
     value: T

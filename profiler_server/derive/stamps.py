@@ -1,4 +1,6 @@
-"""Stamps of a run's files, which change with any file and open none; and a check for runs that have ended."""
+"""Stamps of a run's files, and a check for runs that have ended. A stamp changes with any file; making it opens no
+file.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ def stamp_tables(folder: Path, tables: Iterable[str]) -> Stamp:
 
 
 def shorten_stamp(stamp: Hashable) -> str:
-    """Return 16 hexadecimal digits that stand for a stamp, or for a tuple with a stamp, in a file name or URL."""
+    """Return 16 hexadecimal digits for a stamp, or for a tuple with a stamp. They stand for it in a file name or URL."""
     return hashlib.sha256(repr(stamp).encode()).hexdigest()[:16]
 
 
@@ -111,10 +113,10 @@ Entry = tuple[str, int, int, int, int]
 
 
 def find_finished(run_path: Path) -> str | None:
-    """Return a text that changes with any file of a run that has ended and rested.
+    """Return a text that changes with any file of a run, if the run has ended and its files have not changed lately.
 
-    None for a run that records or has just changed, and for a run with a link whose target can change unseen. For a run
-    of very many files the text may be LOOK_AGAIN_S old.
+    None for a run that records or has just changed, and for a run with a link, because the target of a link can change
+    unseen. For a run of very many files the text may be LOOK_AGAIN_S old.
     """
     store, key, begun_s = find_store(), ("finished", str(run_path)), time.monotonic()
     known = store.find(key)
@@ -168,8 +170,10 @@ class _State(msgspec.Struct):
 
 
 def _read_ended(run: Run) -> bool:
-    """Return whether every rank has recorded its end. A rank that only fell silent may still be alive. Other fields of
-    the manifests are not parsed: for thousands of ranks that would take seconds."""
+    """Return whether every rank has recorded its end. A rank that only fell silent may still be alive.
+
+    Other fields of the manifests are not parsed, because this would take seconds for thousands of ranks.
+    """
     decoder = msgspec.json.Decoder(_State)
     try:
         files = [layout.rank_file(run.path, rank) for rank in run.ranks]

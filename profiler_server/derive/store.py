@@ -63,7 +63,7 @@ class Same(weakref.ref[Any]):
 class Store:
     """A thread-safe cache of at most `most_bytes`. The least recently used values are dropped first.
 
-    `background` runs the work that pages wait for. `many` reads the ranks of very large runs, in processes that
+    `background` runs the work for which pages wait. `many` reads the ranks of very large runs, in processes that
     `choose_workers` returns. Reading stops once `stopping` is set.
     """
 
@@ -97,7 +97,7 @@ class Store:
     def keep(self, key: Hashable, stamp: Hashable, compute: Callable[[], T]) -> T:
         """Return the value with this stamp, or compute it. Exceptions of `compute` pass through.
 
-        Threads that ask for the same value at once share one computation.
+        Threads that request the same value at the same time share one computation.
         """
         with self._lock:
             entry = self.find(key)
@@ -115,7 +115,7 @@ class Store:
                     self._computing.pop(key, None)
 
     def find(self, key: Hashable) -> Entry[Any] | None:
-        """Return the entry under `key`, whatever its stamp, or None."""
+        """Return the entry under `key`, whatever its stamp; None without one."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
@@ -123,7 +123,7 @@ class Store:
             return entry
 
     def put(self, key: Hashable, stamp: Hashable, value: T, made_s: float | None = None) -> T:
-        """Keep a value that was true at `made_s`, or is true now if `made_s` is None, and return it."""
+        """Keep a value and return it. The value was true at `made_s`, or is true now if `made_s` is None."""
         entry = Entry(stamp, value, measure_bytes(value), time.monotonic() if made_s is None else made_s)
         with self._lock:
             if self._has_orphans:
@@ -142,7 +142,7 @@ class Store:
         self._bytes -= self._entries.pop(key).bytes
 
     def name(self, argument: object) -> Hashable:
-        """Return the key of an argument: its value if it is plain, its `key` if it has one, or else the object itself."""
+        """Return the key of an argument: a plain value itself, the `key` of an object that has one, or else the object."""
         if isinstance(argument, tuple):
             return tuple(map(self.name, argument))
         if argument is None or isinstance(argument, (str, int, float)):
@@ -168,7 +168,9 @@ class Store:
 
 
 def find_store() -> Store:
-    """Return the current store, or open a new store and keep it, because a script usually asks more than once."""
+    """Return the current store. Without one, open a new store and keep it, because a script usually makes several
+    requests.
+    """
     held = HELD.get()
     if not isinstance(held, Store):
         held = Store()
@@ -181,7 +183,7 @@ def _is_orphan(key: Hashable) -> bool:
 
 
 def measure_bytes(value: Any) -> int:
-    """Return about how many bytes of memory a value takes. Long values are estimated from their first entries."""
+    """Return approximately how many bytes of memory a value takes. Long values are estimated from their first entries."""
     if value is None or isinstance(value, (int, float)):  # most of them, and this is done for each result
         return _SMALL_BYTES
     if isinstance(value, (str, bytes)):

@@ -1,5 +1,4 @@
-"""What limits the steps: the stage of a data pipeline that holds them up. The pipeline is a DataLoader's or the user's
-own.
+"""The stage of a data pipeline that holds up the steps. The pipeline is a DataLoader's or the user's own.
 
 The verdict and every page use this module, so that they agree.
 """
@@ -42,8 +41,8 @@ def find_bottleneck(
 
     `work_ns` is the work per batch of each stage. `wait_frac` is the share of the step spent waiting for data.
     `regular_frac` is the same share over steps that do not begin an epoch, None if unknown. The limiting stage has a
-    full queue before it and an empty queue after it. If the first queue is empty, the worker stage with the most work
-    is returned. `load` is used to explain a wait for batches that are ready.
+    full queue before it and an empty queue after it. If the first queue is empty, the limit is the worker stage with
+    the most work. `load` is used to explain a wait for batches that are ready.
     """
     if wait_frac < limits.MODERATE_WAIT_FRAC:
         return Bottleneck(None, "The step hardly waits for data: every stage keeps up.")
@@ -69,7 +68,7 @@ def find_bottleneck(
 
 
 def _waits_at_starts(wait_frac: float, regular_frac: float) -> bool:
-    """Return whether epoch starts hold most of the wait, and the other steps alone are not highly input-bound."""
+    """Return whether epoch starts hold most of the wait, and the other steps by themselves are not highly input-bound."""
     if regular_frac < limits.MODERATE_WAIT_FRAC:
         return True
     return regular_frac < limits.HIGH_WAIT_FRAC and regular_frac < (1.0 - limits.LATE_WAIT_FRAC) * wait_frac
@@ -81,8 +80,9 @@ def _say_idle(busy_frac: float) -> str:
 
 
 def _find_own_stage(slowest: str | None, stages: Sequence[str], own: OwnMaking | None) -> Bottleneck:
-    """Return the longest stage of a loader without workers, or no stage if the timed stages explain too little of the
-    wait."""
+    """Return the longest stage of a loader without workers; no stage if the timed stages explain too little of the
+    wait.
+    """
     if own is None or own.timed_ns >= limits.TIMED_WAIT_FRAC * own.wait_ns:
         why = "There are no worker processes: each stage holds up the step for as long as it runs."
         return Bottleneck(slowest, why, "making")
@@ -101,8 +101,8 @@ _DOING = {"read": "reading", "transform": "transforming", "collate": "collating"
 def _are_workers_late(first: Readiness, last: Readiness, load: WorkerLoad | None) -> bool:
     """Return whether the step waits for batches that the workers have not finished.
 
-    A queue also lacks a batch that is finished and on its way, so a missing batch alone does not blame the workers. In
-    addition, either the wait must end when the batch is finished, or the workers must be busy.
+    A queue also lacks a batch that is finished and on its way. So a missing batch alone does not blame the workers. In
+    addition, the wait must end when the batch is finished, or the workers must be busy.
     """
     lacks = _is_late(first) and _is_late(last)
     if load is None:
@@ -116,15 +116,15 @@ def _are_workers_late(first: Readiness, last: Readiness, load: WorkerLoad | None
 
 
 def _is_late(queue: Readiness) -> bool:
-    """Return whether batches are missing often, or the few missing batches cause most of the wait."""
+    """Return whether batches are often missing, or whether a few missing batches cause most of the wait."""
     return queue.not_ready_frac > limits.EMPTY_QUEUE_FRAC or queue.late_wait_frac > limits.LATE_WAIT_FRAC
 
 
 def _explain_ready(slowest: str | None, load: WorkerLoad | None) -> Bottleneck:
-    """Explain why the step waits although the next batch is ready.
+    """Return why the step waits although the next batch is ready.
 
     The worker that made a batch also sends it, and may already be busy with the next batch. Workers that compute delay
-    their finished batches. Workers that mostly wait do not: then receiving is the limit.
+    their finished batches. Workers that mostly wait do not; then receiving is the limit.
     """
     if load is not None and load.queued_frac >= QUEUED_FRAC:
         if slowest is not None and load.busy_frac >= limits.WORKERS_BUSY_FRAC and (load.cpu_frac or 0.0) > CAPPED_NEED:
@@ -152,12 +152,12 @@ def _say(queue: Readiness) -> str:
 
 
 def find_own_bottleneck(stages: Sequence[OwnStage], wait_frac: float = 0.0) -> Bottleneck:
-    """Return the stage of the user's own pipeline that the other stages, or the steps, wait for.
+    """Return the stage of the user's own pipeline for which the other stages, or the steps, wait.
 
-    It is the busiest stage, if it works at least half of its time and hardly waits for room in its output, or the stage
-    that works during most of the steps' wait for data. Otherwise no stage is named: the limit is the consumer if the
-    last stage waits for room, or the source if the first stage waits for input. `wait_frac` is the share of the step
-    that waits for data.
+    It is the busiest stage, if it works at least half of its time and hardly waits for room in its output. Otherwise it
+    is the stage that works during most of the steps' wait for data. If there is neither, no stage is named. The limit
+    is then the consumer if the last stage waits for room, or the source if the first stage waits for input. `wait_frac`
+    is the share of the step that waits for data.
     """
     if not stages:
         return Bottleneck(None, "No stage was recorded.")
@@ -205,8 +205,10 @@ def _explain_own(stages: Sequence[OwnStage], limit: OwnStage, busy: float) -> li
 
 @dataclass(frozen=True)
 class Demand:
-    """The demand of the steps on a loader: batches per step, and the share of the step spent waiting for them. The
-    share is given for the mean step and for a regular step, which takes `regular_ns`."""
+    """The demand of the steps on a loader: batches per step, and the share of the step spent waiting for them.
+
+    The share is given for the mean step and for a regular step, which takes `regular_ns`.
+    """
 
     fetches: float
     regular_ns: float

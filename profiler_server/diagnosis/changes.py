@@ -1,6 +1,6 @@
-"""What differs between an earlier and a later run of a script: the time of the user's lines, code and settings.
+"""The differences between an earlier and a later run of a script: the time of the user's lines, code and settings.
 
-A line is compared only where the step clearly changed, in mean or median, and only in the direction of that change.
+A line is compared only if the step clearly changed, in mean or median, and only in the direction of this change.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _OF_DDP = ("find_unused_parameters", "gradient_as_bucket_view", "static_graph", 
 
 @dataclass(frozen=True)
 class LineChange:
-    """A function or line of the user's, with its time in the mean step of both runs, ns; 0 where no sample is in it.
+    """A function or line of the user, with its time in the mean step of both runs in ns; 0 if it has no sample.
 
-    `subject` is its name in advice. `is_loading` marks work of the loader: its time is what the step waits for it.
-    `is_bound` marks a line without a sample in the run with the shorter step, where too few samples were taken to say
-    that it is gone: that time is the most that it may take.
+    `subject` is its name in advice. `is_loading` marks work of the loader; the time of such work is the step's wait for
+    it. `is_bound` marks a line without a sample in the run with the shorter step, which has too few samples to show
+    that the line is gone. The time there is then an upper bound.
     """
 
     name: str
@@ -63,7 +63,7 @@ class LineChange:
 
 
 def list_mended(changes: Sequence[LineChange]) -> tuple[str, ...]:
-    """Return the lines that take less, without those that another line only replaces."""
+    """Return the lines that take less time, without lines that a new line only replaces."""
     new_ns = max((entry.after_ns for entry in changes if not entry.before_ns), default=0.0)
     return tuple(entry.subject for entry in changes if -entry.change_ns > 2.0 * new_ns)
 
@@ -79,7 +79,7 @@ class SettingChange:
 
 @dataclass(frozen=True)
 class CodeChange:
-    """A file of the user's with the numbers of its lines that are new and that are gone."""
+    """A file of the user, with the number of its lines that were added and of those that were removed."""
 
     file: str
     added: int
@@ -91,7 +91,8 @@ def find_line_changes(
 ) -> tuple[LineChange, ...]:
     """Return the functions and lines whose time changed by 5 % of the step or more, the largest change first.
 
-    Workers hide the work of the loader. So if the later run has workers, lines of the loader count only if `loads_less`.
+    Workers hide the work of the loader. So if the later run has workers, lines of the loader count only if
+    `loads_less`.
     """
     before, after, step = before or _UNSEEN, after or _UNSEEN, compared.step
     if not step.is_clear and not _has_other_median(compared):
@@ -109,13 +110,17 @@ def find_line_changes(
 
 
 def _has_other_median(found: Comparison) -> bool:
-    """Return whether the median step differs by much, in the direction of the mean, which a few long steps may hide."""
+    """Return whether the median step differs by much, in the direction of the mean. A few long steps may hide this in
+    the mean.
+    """
     short, long = sorted((found.a_median_ns, found.b_median_ns))
     return short < LESS_FRAC * long and (found.b_median_ns - found.a_median_ns) * found.step.change_ns > 0
 
 
 def _choose(step: Difference, changes: Sequence[LineChange]) -> tuple[LineChange, ...]:
-    """Return the largest changes; none if they sum to more than the step's, because a line may have been missed."""
+    """Return the largest changes. None are returned if they sum to more than the change of the step, because a line may
+    be missing.
+    """
     if abs(sum(entry.change_ns for entry in changes)) > _MOST_RATIO * abs(step.change_ns):
         return ()
     return tuple(sorted(changes, key=lambda entry: -abs(entry.change_ns))[:_MOST_LINES])
@@ -124,7 +129,7 @@ def _choose(step: Difference, changes: Sequence[LineChange]) -> tuple[LineChange
 def _list_shorter(
     long_ns: float, long: Lines, short_ns: float, short: Lines, has_workers: bool
 ) -> Iterator[LineChange]:
-    """Yield the hotspots of one run that take surely less in the other."""
+    """Yield the hotspots of one run that certainly take less time in the other run."""
     for spot in long.hotspots:
         if spot.doing or not spot.key:
             continue
@@ -139,7 +144,7 @@ def _list_shorter(
 
 
 def _list_new(step_ns: float, after: Lines, before: Lines) -> Iterator[LineChange]:
-    """Yield the hotspots that may stand for what is gone: no sample of the earlier run is in them."""
+    """Yield the hotspots that may replace lines that are gone: no sample of the earlier run is in them."""
     for spot in after.hotspots:
         if spot.key and not spot.doing and not _find_share(spot, before):
             yield LineChange(_name(spot), spot.name, 0.0, spot.whole_frac * step_ns)
@@ -150,7 +155,7 @@ def _name(spot: Hotspot) -> str:
 
 
 def _find_share(spot: Hotspot, lines: Lines) -> float:
-    """Return the share of another run's step that is a hotspot's; 0 if no sample is in it."""
+    """Return a hotspot's share of the step in another run; 0 if it has no sample there."""
     others = {other.key: other for other in lines.hotspots if other.key and other.is_of_loop == spot.is_of_loop}
     near = difflib.get_close_matches(spot.key, others, 1, _ALIKE) if spot.is_of_loop else [spot.key]
     same = next((others[key] for key in near if key in others), None)
@@ -180,7 +185,7 @@ def find_code_changes(before: Run, after: Run) -> tuple[CodeChange, ...]:
 
 
 def find_setting_changes(before: Run, after: Run) -> tuple[SettingChange, ...]:
-    """Return what differs in the arguments of the script and of its loaders, the optimizers, threads and modes."""
+    """Return the settings that differ: arguments of the script and of its loaders, optimizers, threads and modes."""
     runs = before.manifest, after.manifest
     manifests = before.rank().manifest, after.rank().manifest
     found = list(_compare_arguments(runs[0].argv, runs[1].argv))
@@ -215,7 +220,7 @@ def _spell(value: object) -> str:
 
 
 def _compare_arguments(before: Sequence[str], after: Sequence[str]) -> Iterator[SettingChange]:
-    """Yield what differs in the arguments of the script, each with the option before it."""
+    """Yield the differences in the arguments of the script, each with the option before it."""
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     for kind, begin, end, later, until in matcher.get_opcodes():
         if kind != "equal":

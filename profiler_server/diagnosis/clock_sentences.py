@@ -1,4 +1,4 @@
-"""Sentences for pages on how well the clocks of several ranks agree."""
+"""Sentences for pages on the agreement between the clocks of several ranks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _LACKS: Mapping[Lack, str] = {
 
 
 def describe_clocks(clocks: Sequence[RankClock]) -> str:
-    """Describe which clock is the reference, how well the others agree with it, and which cannot be compared; empty for
-    one rank."""
+    """Describe which clock is the reference, how well the other clocks agree with it, and which cannot be compared;
+    empty for one rank.
+    """
     if len(clocks) < 2:
         return ""
     parts = [_describe_agreement(clocks), _describe_shifts(clocks), *_describe_unknown(clocks)]

@@ -101,7 +101,7 @@ def _describe_death(end: Killed | CutOff) -> str:
 
 
 def _describe_stop(end: Stop) -> str:
-    """Describe which rank the others waited for when a job hung or was killed, and where that rank was."""
+    """Describe which rank the others waited for when a job hung or was killed, and the position of that rank."""
     first = end.missing[0]
     figures = {
         "missing": [place.rank for place in end.missing],
@@ -158,9 +158,10 @@ def spell_reports(lines: Sequence[AttemptLine]) -> list[str]:
 
 
 def say_first(run: Run, has_steps: bool) -> str:
-    """Return the first line of a run's page: how its job ended or stands still, "" for neither.
+    """Return the first line of a run's page: how its job ended or stands still; "" for neither.
 
-    For an attempt without a step, the line describes how the earlier attempts ended, because the job failed in them.
+    If the run is an attempt without a step, the line describes how the earlier attempts ended, because the job failed
+    in them.
     """
     end = find_end(run)
     told = describe_end(end) if end is not None else ""
@@ -169,7 +170,7 @@ def say_first(run: Run, has_steps: bool) -> str:
 
 
 def recall_standstills(ranks: Iterable[RankRun]) -> str:
-    """Describe when and where a job stood still before it went on; "" if it never did."""
+    """Describe the times and places at which a job stood still and then went on; "" if it never did."""
     found: list[Standstill] = []
     for rank in itertools.islice(ranks, MOST_RANKS):
         with contextlib.suppress(RunError):

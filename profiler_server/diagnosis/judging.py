@@ -1,4 +1,4 @@
-"""What a run is bound by, what to change first, and what that would gain."""
+"""The bound of a run, the first change to make, and the gain of this change."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _SEVERITIES = ("high", "medium", "low", "info")
 def diagnose(run: Run, rank: int) -> Diagnosis:
     """Judge one rank of a run.
 
-    A rank without steps gets the kind `pipeline` if it recorded stages of the user's own, else the kind `unknown` and a
-    sentence with the reason. Raises RunNotFoundError, NewerSchemaError or TableBrokenError if the rank's manifest or
-    its steps cannot be read.
+    A rank without steps gets the kind `pipeline` if it recorded stages of the user's own pipeline. Otherwise it gets
+    the kind `unknown` and a sentence with the reason. Raises RunNotFoundError, NewerSchemaError or TableBrokenError if
+    the rank's manifest or its steps cannot be read.
     """
     run.rank(rank).manifest  # noqa: B018  fail on a broken rank before looking for its files
     return _judge_run(Run(run.path, run.redactor), rank)
@@ -82,7 +82,7 @@ def _judge_steps(run: Run, rank: int) -> Diagnosis:
 
 
 def _judge_pipeline(rank: RankRun) -> Diagnosis:
-    """Judge a rank without steps: its own pipeline's stages bound it, or the kind is unknown."""
+    """Judge a rank without steps: the stages of its own pipeline bound it, or its kind is unknown."""
     why = _explain_no_steps(rank)
     stages = read_or(None, read_stages, rank, None)
     own = () if stages is None else read_or((), summarize_own, select_own(stages))
@@ -112,8 +112,8 @@ def _explain_no_steps(rank: RankRun) -> str:
 def judge(case: Case) -> Diagnosis:
     """Apply every rule to a case and order the findings.
 
-    No step time is predicted from fewer than 20 steady steps. A run of the collector has 20 steps within seconds, so
-    its rules wait for them. A trace of a few steps never gets more, so its rules report what they find.
+    No step time is predicted from fewer than 20 steady steps. A recorded run has 20 steps within seconds, so its rules
+    wait for them. A trace of a few steps never gets more, so its rules report their findings at once.
     """
     steady = case.steps.steady
     heard = Heard([], [_ask_for_steps(case, steady)], [])
@@ -147,8 +147,11 @@ def judge(case: Case) -> Diagnosis:
 
 
 def _choose_looks(known: Sequence[Suggestion], findings: Findings) -> list[Suggestion]:
-    """Return what is worth a look and named by nothing else: the first of each rule, then the second of each; of
-    these, what says a change comes before a mere place, and what can gain most first."""
+    """Return the findings that are worth a look, without those that something else already names.
+
+    The first finding of each rule comes first, then the second of each. Among these, findings with a change come before
+    mere places, and larger possible gains come first.
+    """
     looks: list[Suggestion] = []
     nth: dict[str, int] = {}
     places = []
@@ -167,7 +170,7 @@ def _names(known: Sequence[Suggestion], found: Finding) -> bool:
 
 
 def _find_leads(case: Case, findings: Findings, claims: Sequence[Claim]) -> list[Suggestion]:
-    """Return the suggestions that save more between the steps than any change to the step would save."""
+    """Return the suggestions that save more time between the steps than any change of the step would save."""
     if not claims:
         return []
     most = max(1.0 - claim.usual_ns / case.steps.mean_ns for claim in claims)
@@ -186,7 +189,7 @@ def _explain_silence(case: Case, steady: int) -> str:
 
 @dataclass(frozen=True)
 class Heard:
-    """The result of all rules on a case: findings, missing signals, and one line for each rule that failed."""
+    """The results of all rules on a case: findings, missing signals, and one line for each rule that failed."""
 
     findings: Findings
     abstained: list[Abstention]
@@ -236,7 +239,7 @@ def _write_notes(case: Case, findings: Findings, claims: Sequence[Claim], doubte
 
 
 def _write_sightings(case: Case, findings: Findings, steady: int) -> list[Suggestion]:
-    """Return suggestions without a gain, for a run that has too few steps to predict one."""
+    """Return suggestions without a gain, for a run with too few steps to predict a gain."""
     why = f"A step time is predicted from {MIN_STEPS} steady steps on; the trace has {steady}."
     claims = [claim for claim in rank_claims(case, findings) if not claim.instead_of]
     notes = [

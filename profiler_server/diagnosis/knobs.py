@@ -1,8 +1,9 @@
-"""The settings of a training that can be changed from outside, each once: what it governs, where it stands, what to try.
+"""The settings of a training that can be changed from outside, each in one place: what it affects, its value, and
+values to try.
 
-What a setting governs is the most that a change of it can gain. `profiler-run --try` tries the changes in that order. The
-rules that promise a step for a change stand beside it. A change that no rule promises, to a value that is usually best, is
-worth a look. Its words are in `words/texts/knobs.txt`.
+The work that a setting affects is the most that a change can gain. `profiler-run --try` tries the changes in the order
+of these gains. For some changes a rule predicts the step. Any other change, to a value that is usually best, is worth a
+look. Its words are in `words/texts/knobs.txt`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from profiler_server.facts.case import Case
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a setting. Of several with the same `knob` at most one is made. `code` is what the user would write.
+    """A change of a setting. At most one change with the same `knob` is made. `code` is the line that the user would
+    write.
 
-    `change` is what a trial does, empty if it cannot. `place` names the calls of the user's that the change rewrites: with
-    these `keywords` (None takes one away), or without any, by `code`. `is_slow` means that a trial takes much longer than
-    others. `look` is the case of the text that says why the change is usually better, "" if it is not.
+    `change` is what a trial sets; empty if a trial cannot make the change. `place` names the user's calls that the
+    change rewrites. The change sets `keywords` in the call (None removes one); without `keywords` it puts `code` in the
+    place of the call. `is_slow` means that a trial takes much longer than others. `look` is the case of the text that
+    explains why the change is usually better, "" if it is not.
     """
 
     knob: str
@@ -42,13 +45,13 @@ Asked = Mapping[str, Any]
 
 
 def list_changes(case: Case, asked: Asked | None = None) -> list[Change]:
-    """Return the changes that may gain something, the most that each can gain first."""
+    """Return the changes that may gain something, the largest possible gain first."""
     found = [change for knob in KNOBS for change in knob(case, asked or {})]
     return sorted((each for each in found if each.bound_frac >= limits.TRIED_FRAC), key=lambda each: -each.bound_frac)
 
 
 def _change_call(knob: str, place: str, call: str, bound_frac: float, look: str = "", **keywords: Any) -> Change:
-    """Return the change of some arguments of a call. An argument that is None is taken away."""
+    """Return a change of some arguments of a call. An argument of None is removed."""
     change = {name: value for name, value in keywords.items() if value is not None}
     label = ", ".join(f"{name}={value!r}" for name, value in change.items())
     return Change(knob, label, change, f"{call}(…, {label})", bound_frac, place, keywords, look=look)
@@ -209,7 +212,7 @@ def _compute_shorter(case: Case, asked: Asked) -> Iterator[Change]:
 
 
 def _is_of_modules(case: Case) -> bool:
-    """Return whether the line of the user's with most operators is the forward of a module, which a compiler takes."""
+    """Return whether the user's line with the most operators is the forward of a module, which a compiler can take."""
     lines = [spot for spot in (case.lines.hotspots if case.lines is not None else ()) if spot.work is not None]
     most = max(lines, key=lambda spot: spot.work.calls if spot.work is not None else 0.0, default=None)
     return most is not None and most.function.endswith(".forward")

@@ -1,4 +1,4 @@
-"""Measures a rank once for all rules: from its tables to a `Case`."""
+"""Measure a rank once for all rules: from its tables to a `Case`."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _ask_device(rank: RankRun, measure: Callable[[RankRun], T | None]) -> T | No
 
 
 def _take(kind: type[T], entry: Any) -> T:
-    """Return the fields of a manifest entry, or of the step selection, that the rules read."""
+    """Return the fields that the rules read, from a manifest entry or from the step selection."""
     return kind(**{field.name: getattr(entry, field.name) for field in fields(kind)})  # type: ignore[arg-type]
 
 
@@ -236,7 +236,7 @@ def _measure_loading(
 
 
 def _leave_sampling(feed: Feed, sampler: SamplerTimes | None) -> Feed:
-    """Return the feed without the sampler's time, because no worker can take that work from the training thread."""
+    """Return the feed without the sampler's time: no worker can take this work off the training thread."""
     if sampler is None:
         return feed
     sampled_ns = (sampler.batch_ns * feed.fetches).astype(np.int64)
@@ -244,14 +244,18 @@ def _leave_sampling(feed: Feed, sampler: SamplerTimes | None) -> Feed:
 
 
 def _find_reader(watched: Loader | None) -> Loader | None:
-    """Return the watched input if the training thread reads it by itself, else None. Such an input works like a loader
-    without workers."""
+    """Return the watched input if the training thread reads it itself, else None. Such an input works like a loader
+    without workers.
+    """
     return watched if watched is not None and watched.reads_ahead is False else None
 
 
 def _assume_loader(manifest: RankManifest) -> Loader | None:
-    """Return a stand-in loader without workers if the trace shows that the training process made its batches itself,
-    else None. The wait for a batch is then the time to make it."""
+    """Return a stand-in loader without workers if the trace shows that the training process made its batches itself;
+    else None.
+
+    The wait for a batch is then the time to make the batch.
+    """
     return Loader(0, "", "map") if manifest.facts.get("data_loader") == "single_process" else None
 
 
@@ -263,11 +267,11 @@ def _read_batches(rank: RankRun, loader: Loader) -> BatchTimes | None:
 
 
 def _read_host(run: Run, rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
-    """Return the load between two times, None if not sampled. `others` has only cores that other programs took from
-    this run.
+    """Return the load between two times; None if not sampled. In it, `others` has only cores that other programs took
+    from this run.
 
-    Other ranks of the run on this host are not other programs. Programs on cores that the run may not use disturb
-    nothing.
+    Other ranks of the run on this host do not count as other programs. Programs on cores that the run may not use
+    disturb nothing.
     """
     load = read_or(None, summarize_host, rank, start_ns, end_ns)
     if load is None:
@@ -324,8 +328,9 @@ def _read_waits(rank: RankRun) -> HostWaits | None:
 
 
 def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
-    """Return the usable cores, the cores that training needs, and the host's load. Training on processors needs one
-    core per thread."""
+    """Return the usable cores, the cores that training needs, and the load of the host. Training on processors needs
+    one core per thread.
+    """
     unknown = _TRACE_CORES if manifest.is_trace else 1
     usable = manifest.usable_cores or float(manifest.cpu_count or unknown)
     training = 1.0 if manifest.devices else float(manifest.torch_threads or 1)
@@ -357,8 +362,9 @@ def _measure_ranks(run: Run, own: int, facts: Mapping[str, Any]) -> Ranks:
 
 
 def _find_culprit(run: Run, verdict: RankVerdict, ranks: Sequence[int]) -> NamedFunction | None:
-    """Return the function that takes most of a slow rank's delay; None if another rank spends that phase in the same
-    function."""
+    """Return the function that takes most of a slow rank's delay. None if another rank spends this phase in the same
+    function.
+    """
     if not isinstance(verdict, Slow):
         return None
     slow = verdict.comparison.latest

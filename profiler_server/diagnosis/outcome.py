@@ -1,10 +1,10 @@
-"""The outcome of advice: what an earlier run suggested, what the later run followed, whether the step is as predicted,
-and which lines and settings changed.
+"""The outcome of advice: the suggestions of an earlier run, those that the later run followed, whether the step is as
+predicted, and the lines and settings that changed.
 
-A suggestion with settings counts as followed if the later run has those settings and the earlier run had not. A
-suggestion of other code counts as followed if its rule is now silent, and the step and the work in question are clearly
-shorter, or if a line that it names is. A slow rank counts as mended if no rank is slow any more. Evaluation counts as reduced if less of it was
-recorded.
+A suggestion with settings counts as followed if the later run has these settings and the earlier run did not. A
+suggestion of other code counts as followed in two cases: its rule is now silent, and the step and the work in question
+are clearly shorter; or a line that it names is clearly shorter. A slow rank counts as mended if no rank is slow any
+more. Evaluation counts as reduced if less of it was recorded.
 
 A prediction is judged only by the phases that its advice covers. Other changes count neither for nor against the
 prediction.
@@ -65,9 +65,9 @@ class Taken:
 
 @dataclass(frozen=True)
 class LessEvaluation:
-    """Followed advice to evaluate less. Times in ns are for training with evaluation, and for evaluation alone.
+    """Followed advice to evaluate less. The times in ns are for training with evaluation, and for evaluation alone.
 
-    All times are for the step count of the earlier run, with each step as long as in its own run.
+    All times are for the step count of the earlier run. Each step counts with its length in its own run.
     """
 
     rule: str
@@ -81,13 +81,13 @@ class LessEvaluation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The advice of the earlier run that the later run followed, and what changed. `step` compares the mean step of
-    both runs, `phases` its phases.
+    """The advice of the earlier run that the later run followed, and the changes between the runs. `step` compares the
+    mean step of both runs, `phases` its phases.
 
-    `evaluation`, `mended`, `unpredicted` and `silent` are advice that promises no step time. `mended` holds titles about
-    a slow rank. `unpredicted` has titles of advice whose settings are set, or whose line takes less; `silent` of advice
-    that the later, shorter step gives no reason for. `least_step_ns` is the bound that came with the only one of
-    `unpredicted`.
+    `evaluation`, `mended`, `unpredicted` and `silent` are advice without a predicted step time. `mended` has titles
+    about a slow rank. `unpredicted` has titles of advice whose settings are set, or whose line takes less time.
+    `silent` has titles of advice whose rule finds nothing in the later, shorter step. If `unpredicted` has one entry,
+    `least_step_ns` is the bound that came with it.
     """
 
     step: Difference
@@ -111,7 +111,9 @@ class Outcome:
 
     @property
     def besides(self) -> tuple[Difference, ...]:
-        """The phases that clearly changed although the judged advice does not cover them, the most changed first."""
+        """The phases that clearly changed although the judged advice does not cover them. The most changed phase comes
+        first.
+        """
         return tuple(sorted(self._find_besides(), key=lambda part: -abs(part.change_ns)))
 
     def _find_besides(self) -> Iterator[Difference]:
@@ -129,7 +131,7 @@ class Outcome:
     def measured_ns(self) -> float:
         """The step to compare with the prediction, without the time that other phases clearly saved.
 
-        Time that other phases clearly added stays in, because it may be a cost of the change.
+        Time that other phases clearly added stays included, because it may be a cost of the change.
         """
         if self.is_alone:
             return self.step.b_ns
@@ -145,7 +147,7 @@ class Outcome:
 
     @property
     def error_frac(self) -> float | None:
-        """Predicted step over measured step, less 1; None if no single prediction is judged."""
+        """Predicted step divided by measured step, minus 1; None if no single prediction is judged."""
         taken = self.judged
         return None if taken is None or self.measured_ns <= 0 else taken.predicted_step_ns / self.measured_ns - 1.0
 
@@ -157,8 +159,8 @@ def _is_spoken(taken: Taken | None, part: Difference) -> bool:
 def judge_outcome(before: Run, after: Run) -> Outcome | None:
     """Compare the advice to the first rank of a run, its lines and settings with a later run.
 
-    None if no advice was followed, and no line, code or setting changed. Advice to another model is not judged.
-    Raises as `compare_ranks` and `diagnose` do.
+    None if no advice was followed, and no line, code or setting changed. Advice to another model is not judged. Raises
+    as `compare_ranks` and `diagnose` do.
     """
     ranks = before.rank(), after.rank()
     compared = compare_ranks(*ranks)
@@ -207,9 +209,12 @@ def judge_outcome(before: Run, after: Run) -> Outcome | None:
 
 @dataclass(frozen=True)
 class _Seen:
-    """Evidence in the later run: the rules that fire or cannot be judged, its loaders paired with the earlier loaders,
-    the pages that show less work, the phases that are clearly shorter, whether no rank is slow any more, and the lines
-    that take less."""
+    """Evidence in the later run.
+
+    `later` has the rules that fire or cannot be judged. `loaders` pairs its loaders with the earlier loaders. `pages`
+    has the pages that show less work, `shorter` the phases that are clearly shorter, and `lines` the lines that take
+    less time. `is_even` is true if no rank is slow any more.
+    """
 
     later: Set[str]
     loaders: list[tuple[Loader, Loader]]
@@ -256,7 +261,9 @@ def _is_even(before: Run, after: Run) -> bool:
 
 
 def _judge_evaluation(entry: Suggestion, ranks: tuple[RankRun, RankRun]) -> LessEvaluation | None:
-    """Return the effect of less evaluation, per step, if the later run evaluates less and is not much shorter."""
+    """Return the effect of less evaluation, per step. It requires that the later run evaluates less and is not much
+    shorter.
+    """
     if entry.rule != _EVALUATION or entry.saved_per_step_frac <= 0.0:
         return None
     (steps, trained_ns, evaluated_ns), (later_steps, _, later_ns) = (_sum_kinds(rank) for rank in ranks)
@@ -288,8 +295,10 @@ def find_outcome(before: Run, after: Run) -> Outcome | None:
 
 
 def _find_shortened(ranks: tuple[RankRun, RankRun], compared: Comparison) -> frozenset[str]:
-    """Return the pages whose work clearly shrank in the later run, if its step is clearly faster. Workers that keep up
-    silence the rules about their work, so for the loader the work itself must shrink."""
+    """Return the pages whose work clearly shrank in the later run, if its step is clearly faster.
+
+    Workers that keep up silence the rules about their work. So for the loader, the work itself must shrink.
+    """
     if not (compared.step.is_clear and compared.step.change_ns < 0):
         return frozenset()
     works = [_sum_work(rank) for rank in ranks]

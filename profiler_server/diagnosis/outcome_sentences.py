@@ -1,4 +1,6 @@
-"""Sentences on what became of the advice of an earlier run, and on what changed since: the same on every page and report."""
+"""Sentences on the outcome of the advice of an earlier run, and on later changes. They are the same on every page and
+report.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from profiler_server.store.ledger import NEAR_FRAC
 
 
 def say_outcome(found: Outcome) -> tuple[str, ...]:
-    """Return the outcome of the advice that was followed, then the lines, code and settings that changed."""
+    """Return sentences on the advice that was followed and its outcome, then on the lines, code and settings that
+    changed.
+    """
     return tuple(_list_sentences(found))
 
 
@@ -40,7 +44,7 @@ def _list_sentences(found: Outcome) -> Iterator[str]:
 
 
 def _begin(sentence: str) -> str:
-    """Begin a sentence with a capital letter, unless it begins with a name of the user's."""
+    """Begin a sentence with a capital letter, unless it begins with a name from the user's code."""
     return f"T{sentence[1:]}" if sentence.startswith("the ") else sentence
 
 

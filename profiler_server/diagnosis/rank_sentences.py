@@ -1,4 +1,4 @@
-"""Sentences for pages and the report on what the ranks of a job share and where a rank differs."""
+"""Sentences for pages and the report on the ranks of a job: their common traits, and where a rank differs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from profiler_server.format import format_share, name_kind, read_texts, say, sho
 def describe_ranks(
     ranks: Sequence[RankFigures], rows: Sequence[CollectiveRow], verdict: RankVerdict, slow_call: SlowCall | None
 ) -> list[str]:
-    """Describe which rank is slow, which collective costs most, and how much of the step the ranks are held in
-    collectives."""
+    """Describe which rank is slow, which collective costs most, and for how much of the step collectives hold the
+    ranks.
+    """
     noun = find_noun(ranks)
     lines = (
         describe_straggler(verdict, noun),
@@ -46,7 +47,7 @@ def describe_unread(ranks: int) -> str:
 
 
 def describe_held(ranks: Sequence[RankFigures]) -> str:
-    """Describe how much of the step collectives hold the ranks, and which rank is held most; empty if none is."""
+    """Describe for how much of the step collectives hold the ranks, and which rank they hold most; empty if none."""
     held = {rank.rank: rank.phases_ns["communication"] / rank.step_ns for rank in ranks if rank.steps and rank.step_ns}
     if not any(held.values()):
         return ""
@@ -56,7 +57,9 @@ def describe_held(ranks: Sequence[RankFigures]) -> str:
 
 
 def describe_slowest_collective(rows: Sequence[CollectiveRow]) -> str:
-    """Describe the collective with the longest total time, and how much of it is waiting for another rank; "" for none."""
+    """Describe the collective with the longest total time, and the part of this time that is waiting for another rank;
+    "" for none.
+    """
     totals: dict[str, list[int]] = {}
     for row in rows:
         total = totals.setdefault(row.name, [0, 0, 0, 0])
@@ -71,8 +74,9 @@ def describe_slowest_collective(rows: Sequence[CollectiveRow]) -> str:
 
 
 def describe_slow_call(call: SlowCall | None, noun: str = "step") -> str:
-    """Describe a collective that is slow although all ranks have arrived, and its expected time at the others' speed;
-    "" for none."""
+    """Describe a collective that is slow although all ranks have arrived, and its expected time at the speed of the
+    others; "" for none.
+    """
     if call is None:
         return ""
     group, name = shorten_middle(call.group, 32), shorten_middle(call.name, 48)
@@ -85,7 +89,8 @@ def describe_straggler(verdict: RankVerdict, noun: str = "step") -> str:
 
 
 def describe_headline(verdict: RankVerdict, noun: str = "step") -> str:
-    """Describe who or what holds the job up; "" if nothing does. The text stands before the limit of a single rank.
+    """Describe the rank or cause that holds the job up; "" if nothing does. The text comes before the limit of a single
+    rank.
 
     Turns without one dominant phase may be chance, so only the Ranks page shows them.
     """
@@ -141,7 +146,7 @@ def _describe_slow(verdict: Slow, noun: str, figures: Mapping[str, object]) -> s
 
 
 def describe_evidence(verdict: RankVerdict, noun: str = "step") -> str:
-    """Describe how often the rank came last, what mending it gains, and how certain that is; empty without ranks."""
+    """Describe how often the rank came last, the gain of mending it, and the certainty of this; empty without ranks."""
     compared = verdict.comparison
     if compared is None or compared.is_hidden:
         return ""
@@ -180,7 +185,9 @@ def _name_cause(name: str) -> str:
 
 
 def describe_communication(ranks: Sequence[RankFigures], rows: Sequence[CollectiveRow], verdict: RankVerdict) -> str:
-    """Describe who waited for whom in the listed collectives, and what the communication phase of the step covers."""
+    """Describe which rank waited for which in the listed collectives, and what the communication phase of the step
+    includes.
+    """
     parts = []
     late: Counter[int] = Counter()
     waits: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""Turns findings into claims about a step time, and orders the claims without contradictions."""
+"""Turn findings into claims about a step time, and order the claims without contradictions."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Severity = Literal["high", "medium", "low", "info"]
 
 
 def is_worth_saying(case: Case, claim: Claim) -> bool:
-    """Return whether even a poor version of the fix gains enough, and the doubt is smaller than the gain.
+    """Return whether even a poor version of the fix gains enough, with a doubt smaller than the gain.
 
-    A doubtful fix also passes, with less confidence, if the step starves for a known stage, or if the fix shortens a
-    large share of the step. Silence would be wrong in both cases.
+    A doubtful fix also passes, with less confidence, in two cases in which silence would be wrong: the step starves for
+    a known stage, or the fix shortens a large share of the step.
     """
     pays = claim.least_gain_ns >= max(MIN_GAIN_FRAC * case.steps.mean_ns, MIN_GAIN_NS)
     return pays and (is_sure(case, claim) or (claim.feeds and case.loading.is_starved) or _takes_much(case, claim))
@@ -48,20 +48,20 @@ def _takes_much(case: Case, claim: Claim) -> bool:
 
 
 def is_sure(case: Case, claim: Claim) -> bool:
-    """Return whether the gain is large enough after all doubt."""
+    """Return whether the gain is still large enough after all doubt is subtracted."""
     return claim.sure_gain_ns >= find_min_gain_ns(case)
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """The loop after some changes: its model, its predicted step, and the most that those changes can save."""
+    """The loop after some changes: its model, its predicted step, and the most that these changes can save."""
 
     model: LoopModel
     step_ns: float
     touched: Mapping[str, float]
 
     def find_floor_ns(self, case: Case, what_if: WhatIf) -> float:
-        """Return the time of the mean step, in ns, that neither these changes nor the new change can shorten."""
+        """Return the time of the mean step, in ns, that neither the earlier changes nor the new change can shorten."""
         touched = {**self.touched}
         for part, part_ns in what_if.touches.items():
             touched[part] = max(touched.get(part, 0.0), part_ns)
@@ -70,8 +70,9 @@ class Fixed:
 
 @dataclass(frozen=True)
 class _Prediction:
-    """The mean step after a change, in ns, with the range that another run's mean step falls into, and the doubt about
-    the gain."""
+    """The mean step after a change, in ns, with two doubts: the range in which another run's mean step lies, and the
+    doubt about the gain.
+    """
 
     step_ns: float
     low_ns: float
@@ -81,10 +82,11 @@ class _Prediction:
 
 
 def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
-    """Predict the step after the change on top of others.
+    """Predict the step after the change, on top of others.
 
-    The step and its range are for the extent that the finding states: the range is only the doubt about measurement and
-    model. They are shown if that doubt is a small part of the saving. What a usual version gains is for the order.
+    The step and its range are for the extent of the change that the finding states. The range then has only the doubt
+    about measurement and model. Both are shown if this doubt is a small part of the saving. The gain of a usual version
+    decides the order.
     """
     what_if, now_ns = finding.what_if, now.step_ns
     assert what_if is not None
@@ -108,9 +110,9 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
 
 
 def _predict(case: Case, finding: Finding, change: Callable[[LoopModel], LoopModel], now: Fixed) -> _Prediction:
-    """Return the step after a change on top of others, never below the time that the change leaves untouched.
+    """Return the step after a change on top of others. It is never below the time that the change cannot shorten.
 
-    The low end of the range may be below that time, because the rest of the thread's work may speed up. The low end is
+    The low end of the range may be below this time, because the rest of the thread's work may speed up. The low end is
     never zero.
     """
     what_if, now_ns, loop = finding.what_if, now.step_ns, case.loading.loop
@@ -138,8 +140,8 @@ def _predict(case: Case, finding: Finding, change: Callable[[LoopModel], LoopMod
 def _find_fed_step(case: Case, what_if: WhatIf, now: Fixed, changed: LoopModel, doubt: Doubt) -> FedStep | None:
     """Return the step that the probe predicts after a change to loading; None if the probe does not apply.
 
-    The probe ran beside equally busy workers. It does not apply to a change that gives workers less to do, nor to a
-    step that another change has shortened.
+    The probe ran beside equally busy workers. It does not apply to a change that gives workers less work, nor to a step
+    that another change has shortened.
     """
     if case.input_free is None or not what_if.feeds or now.touched or len(what_if.touches) > 1:
         return None
@@ -149,8 +151,9 @@ def _find_fed_step(case: Case, what_if: WhatIf, now: Fixed, changed: LoopModel, 
 def split_findings(
     case: Case, findings: Sequence[tuple[Rule, Finding]]
 ) -> tuple[list[tuple[Rule, Finding]], list[tuple[Rule, Finding]]]:
-    """Split findings into those with a predictable step time, and loading changes that the simulation is too inaccurate
-    to predict."""
+    """Split findings in two: those with a predictable step time, and loading changes for which the simulation is too
+    inaccurate.
+    """
     believed: list[tuple[Rule, Finding]] = []
     doubted: list[tuple[Rule, Finding]] = []
     is_near = limits.LEAST_CHECK_FRAC <= case.loading.loop.check <= limits.MOST_CHECK_FRAC
@@ -167,9 +170,9 @@ def say_misfit(case: Case) -> str:
 
 
 def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Claim]:
-    """Apply the best fix to the model, judge the others again, and repeat while something is gained.
+    """Apply the best fix to the model, judge the remaining fixes again, and repeat while a fix gains something.
 
-    A fix that gains enough alone, but nothing on top of the others, goes to the end as an alternative.
+    A fix may gain enough by itself, but nothing on top of the others. It then goes to the end, as an alternative.
     """
     left = [(rule, finding) for rule, finding in findings if finding.what_if is not None]
     now = Fixed(case.loading.loop.model, case.steps.mean_ns, {})
@@ -265,7 +268,7 @@ def _say_order(claim: Claim) -> str:
 
 
 def _say_doubt(case: Case, claim: Claim) -> str:
-    """Explain why no step time is predicted, and how to find it out."""
+    """Explain why no step time is predicted, and how the user can find it out."""
     load = case.host.load
     if (claim.finding.doubt_frac or math.inf) > limits.MOST_DOUBT_FRAC:
         why = "How much it saves is not known beforehand."

@@ -1,4 +1,5 @@
-"""Waits, queues and the gaps of a trace in plain words: XProf's terms for the wait, MindInsight's rules for the queues.
+"""Waits, queues and the gaps of a trace in plain words, with XProf's terms for the wait and MindInsight's rules for the
+queues.
 
 All readings of a pipeline come from the same bottleneck, so that they do not contradict each other.
 """
@@ -30,7 +31,7 @@ STAGE_WORDS = {"send": "receiving batches", "pin": "pinning", "h2d": "host-to-de
 
 @dataclass(frozen=True)
 class Reading:
-    """One finding in plain words. `tone` is how the page marks it."""
+    """One finding in plain words. `tone` is the way in which the page marks it."""
 
     tone: Tone
     title: str
@@ -42,7 +43,7 @@ _BUILT_IN = re.compile(r"<built-in (?:function|method) (?P<name>[\w.]+).*>")
 
 
 def say_host_waits(found: HostWaits | None, noun: str = "step") -> str:
-    """Return a sentence on what the device waits for on the host, by function; "" if it waits little."""
+    """Return a sentence on the host's functions for which the device waits; "" if the device waits little."""
     if found is None or found.waits_ns < BOUND_FRAC * found.step_ns:
         return ""
     named = [
@@ -66,7 +67,9 @@ def _name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Input of the readings: the two queues of a loader, who waits, and what limits the step."""
+    """Input of the readings: the two queues of a loader, the share of the wait, the readiness of batches, and the limit
+    of the step.
+    """
 
     host: QueueSummary | None
     device: QueueSummary | None
@@ -80,8 +83,8 @@ def judge_wait(
 ) -> Reading:
     """Describe how input-bound the run is, by the share of the step (or another `noun`) that waits for data.
 
-    `source` names the loader if there are several. A step that waits although batches are ready is not input-bound:
-    then the reading states the cause of the wait.
+    `source` names the loader if there are several. A step that waits although batches are ready is not input-bound. The
+    reading then states the cause of the wait.
     """
     if not has_steps:
         return Reading("plain", "No step was recorded", "The waits show after the first training step.")
@@ -136,7 +139,7 @@ def _read_depths(pipeline: Pipeline, last: QueueSummary) -> Reading:
 
 
 def _read_filled(pipeline: Pipeline, last: QueueSummary) -> Reading:
-    """Describe a queue that is seldom empty. The step then waits for one late batch, or for receiving batches."""
+    """Describe a queue that is seldom empty. The step then waits for a few late batches, or for receiving batches."""
     queue = "pin queue" if pipeline.device else "worker queue"
     text = f"The {queue} was empty in only {format_share(last.empty_frac)} of the requests."
     if not last.empty_frac:
@@ -151,8 +154,9 @@ def _read_filled(pipeline: Pipeline, last: QueueSummary) -> Reading:
 
 
 def _read_order(readiness: Sequence[Readiness]) -> tuple[Reading, ...]:
-    """Describe requests that found later batches ready but not the next in order. A queue depth above zero misleads
-    then."""
+    """Describe requests that found later batches ready, but not the next one in order. A queue depth above zero is then
+    misleading.
+    """
     held = max((entry.held_up_frac for entry in readiness), default=0.0)
     if held < MODERATE_WAIT_FRAC:
         return ()
@@ -161,7 +165,7 @@ def _read_order(readiness: Sequence[Readiness]) -> tuple[Reading, ...]:
 
 
 def read_watched(watched: Loader, wait_frac: float, noun: str = "step") -> Reading:
-    """Describe who makes the items of a watched iterable, and whether that holds the step up."""
+    """Describe what makes the items of a watched iterable, and whether this holds the step up."""
     name = f"“{shorten_middle(watched.dataset, 60)}”"
     if wait_frac < MODERATE_WAIT_FRAC:
         return Reading("good", "The watched input keeps up", f"The {noun} hardly waits for {name}.")
@@ -178,7 +182,7 @@ def read_watched(watched: Loader, wait_frac: float, noun: str = "step") -> Readi
 
 
 def read_input_free(free: InputFreeStep, estimate_ns: float, noun: str = "step") -> Reading:
-    """Describe the step that the probe measured, beside the mean step less its data wait."""
+    """Describe the step that the probe measured, beside the mean step minus its data wait."""
     received = "" if free.receiving_ns is None else f", {format_duration(free.receiving_ns)} of it receiving the batch"
     text = (
         f"{format_duration(free.step_ns)} ({format_duration(free.low_ns)} – {format_duration(free.high_ns)}){received}: "
@@ -189,14 +193,14 @@ def read_input_free(free: InputFreeStep, estimate_ns: float, noun: str = "step")
 
 
 def say_completeness(found: str) -> str:
-    """Return what `read_completeness` found as a sentence on the trace."""
+    """Return the result of `read_completeness` as a sentence on the trace."""
     if found == "complete":
         return "complete: every launch has its work, every event is there once and has its length"
     return f"not complete: {found}"
 
 
 def read_bottleneck(limit: Bottleneck) -> Reading:
-    """Describe the stage or other cause that limits the step, or state that nothing does."""
+    """Describe the stage or other cause that limits the step; if there is none, state this."""
     if limit.cause == "processor":
         return Reading("watch", "Limited by the processors", limit.reason)
     if limit.cause == "epoch_start":

@@ -1,7 +1,8 @@
-"""Gains that `profiler-run --try` measured: the figures of a suggestion whose change was tried on the same script.
+"""Gains that `profiler-run --try` measured. They replace the figures of a suggestion whose change was tried on the same
+script.
 
-Trials lie beside the runs of the script, or in the folder of a run. Others may have written these files, so whatever is
-odd is passed over.
+Trials lie beside the runs of the script, or in the folder of a run. Others may have written these files, so odd values
+are skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _Share = Annotated[float, Meta(ge=-1000.0, le=1.0)]
 
 
 class _Entry(msgspec.Struct):
-    """A change that was tried, with its gain as a share of the step, and the bounds of that."""
+    """A change that was tried, with its gain as a share of the step, and the bounds of this gain."""
 
     change: dict[str, Any]
     changes: list[str]
@@ -45,7 +46,7 @@ class _Results(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial measured of one change. Shares are of the step; a negative gain makes it longer."""
+    """The measured gain of one change. Shares are of the step; a negative gain means a longer step."""
 
     gain_frac: float
     low_frac: float
@@ -62,7 +63,7 @@ class Trial:
 
 
 def find_trials(run: Run, suggestions: Sequence[Suggestion]) -> dict[str, Trial]:
-    """Return the trials of the changes that suggestions ask for, by rule; the latest of each."""
+    """Return the trials of the changes that suggestions propose, by rule; only the latest of each."""
     if not suggestions or run.redactor is not None or not run.manifest.script:
         return {}
     found: dict[str, Trial] = {}
@@ -82,7 +83,7 @@ def _asks_for(suggestion: Suggestion, change: Mapping[str, Any]) -> bool:
 
 
 def _list_results(run: Run) -> Iterator[list[_Entry]]:
-    """Yield the results of trials of the run's script on its machine, the oldest first."""
+    """Yield the results of trials of the run's script on the same machine, the oldest first."""
     home = find_home(run.path.absolute())
     dated = []
     for folder in (*_list_folders(home.parent), *_list_folders(home)):

@@ -1,4 +1,4 @@
-"""The verdict: what a rank is bound by, how certain that is, and the sentence for it."""
+"""The verdict: the bound of a rank, its certainty, and the sentence on it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ _PARTS: dict[BoundKind, tuple[str, ...]] = {bound: list_bound_by(bound) for boun
 
 
 def find_bound(case: Case) -> BoundBy:
-    """Return what bounds the step. The confidence is the share of stretches of the run that agree when judged alone.
+    """Return the bound of the step. Its confidence is the share of stretches of the run that give the same bound by
+    themselves.
 
     A stretch has at least 25 steps, so that occasional events are in most stretches. Fewer than twenty steps, or
     missing device times, lower the confidence. Without known phases the bound is unknown.
@@ -74,9 +75,11 @@ def find_bound(case: Case) -> BoundBy:
 
 
 def _find_queued(case: Case) -> float:
-    """Return how long the training thread queues for a processor, as a share: its phases then show the host, not the code.
+    """Return how long the training thread queues for a processor, as a share. Its phases then show the host, not the
+    code.
 
-    It is 0 with a device, for which the thread mostly waits, and behind workers that keep up: those have a rule.
+    The share is 0 with a device, because the thread mostly waits for the device. It is also 0 behind workers that keep
+    up, because another rule judges these.
     """
     load = case.host.load
     if case.device.is_used or load is None:
@@ -117,10 +120,10 @@ def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
 
 
 def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
-    """Adjust the shares for device times: host phases then only show where the thread waited, and idle time decides the
+    """Adjust the shares for device times. Host phases then only show where the thread waited; idle time decides the
     overhead.
 
-    In a trace a step lasts until its device work is done, so a wait for data during device work delays nothing.
+    In a trace, a step lasts until its device work is done. So a wait for data during device work delays nothing.
     """
     device = case.device.shares
     if device is None:
@@ -140,8 +143,10 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
 
 
 def say_limit(case: Case, bound: BoundBy) -> str:
-    """Return sentences with figures on what the rank is bound by, after what holds its job up, and on the largest part
-    of a phase that nothing explains."""
+    """Return sentences with figures on the bound of the rank. Before them comes what holds the job up.
+
+    The last sentence is on the largest unexplained part of a phase.
+    """
     job = describe_headline(case.ranks.verdict, case.steps.noun)
     rest = _find_rest(case, bound)
     waits = (
@@ -153,8 +158,10 @@ def say_limit(case: Case, bound: BoundBy) -> str:
 
 
 def _find_rest(case: Case, bound: BoundBy) -> Explained | None:
-    """Return the phase with the largest part that nothing explains; None if that is little, or if the times show the
-    host or a device rather than the code."""
+    """Return the phase with the largest unexplained part; None if this part is small.
+
+    Also None if the times show the host or a device rather than the code.
+    """
     if case.device.is_used or bound.kind in ("processor", "unknown"):
         return None
     found = explain_phases(case.steps, (case.loading, *case.other_loadings), case.lines)
@@ -177,7 +184,7 @@ def say_verdict(
     leads: Sequence[Suggestion] = (),
     looks: Sequence[Suggestion] = (),
 ) -> str:
-    """Return the verdict in a few sentences with figures; `leads` come before the claims, `looks` after all others."""
+    """Return the verdict in a few sentences with figures. `leads` come before the claims, `looks` come last."""
     # What the verdict is about already is not said twice.
     told = [note for note in notes if note.severity != "info" and (bound.kind, note.rule) != ("receive", "ipc_bound")]
     noted, steady = told[0].title if told else "", case.steps.steady
@@ -201,7 +208,7 @@ def say_verdict(
 
 
 def _explain_none(case: Case, least_frac: float) -> str:
-    """Return why no change gains enough, by the least gain that would be reported."""
+    """Return why no change gains enough. `least_frac` is the least gain that would be reported."""
     if least_frac >= 1.0:
         return "noise"
     is_contended = least_frac >= 2 * MIN_GAIN_FRAC and case.loading.loop.contention_frac > 0
@@ -285,14 +292,15 @@ def _find_overhead(case: Case, bound: BoundBy) -> Found:
 
 
 def _prepares_little(case: Case) -> bool:
-    """Return whether preparing the batch adds almost nothing to the time outside the known calls, so that the rules'
-    share applies."""
+    """Return whether preparing the batch adds almost nothing to the time outside the known calls. The share of the
+    rules then applies.
+    """
     phases = case.steps.phases_ns
     return phases["h2d"] < LITTLE_FRAC * sum(phases[name] for name in OUTSIDE)
 
 
 def _say_idle(case: Case, bound: BoundBy) -> str:
-    """Describe how long the device is idle, as on the Device page, and how much of the step it waits for a late host."""
+    """Describe how long the device is idle, as on the Device page, and how long it waits in a step for a late host."""
     device, frac = case.device.summary, bound.share_frac or 0.0
     text = "between"
     if device is None or not device.total_ns:

@@ -1,6 +1,6 @@
 """What-ifs: changes to the loop model or to a replayed window, for which the diagnosis predicts a step time.
 
-The model's times may be scaled to a quiet host, so a change takes a share of them, never measured nanoseconds.
+The times of the model may be scaled to a quiet host. So a change saves a share of them, never measured nanoseconds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _HOST_PHASES = frozenset({"data_wait", *OUTSIDE})
 
 
 def feed(case: Case, change: Callable[[LoopModel], LoopModel], spared_ns: float = 0.0) -> WhatIf:
-    """Return the what-if of a change to how batches are made. It saves at most the wait for data and `spared_ns`."""
+    """Return the what-if of a change to the making of batches. It saves at most the wait for data and `spared_ns`."""
     spared = {"processors": spared_ns} if spared_ns else {}
     return WhatIf(change, {"data_wait": case.data_wait_ns, **spared}, feeds=True)
 
@@ -67,15 +67,15 @@ def scale_stages(case: Case, batches: BatchTimes, stages: tuple[str, ...], facto
 
 
 def take_away(case: Case, batches: BatchTimes, stage: str, usual_frac: float) -> WhatIf:
-    """Return the what-if of a stage that is gone; `usual_frac` of its time is what is usually left."""
+    """Return the what-if of a removed stage. `usual_frac` is the share of its time that usually remains."""
     usual = scale_stages(case, batches, (stage,), usual_frac)
     return replace(usual, full=scale_stages(case, batches, (stage,), 0.0).change)
 
 
 def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> WhatIf:
-    """Return the what-if that saves a share of a piece of the step outside the wait for data.
+    """Return the what-if that saves a share of a piece of the step, outside the wait for data.
 
-    Pieces are of the measured step, so the savings of several changes add up.
+    Pieces are parts of the measured step, so the savings of several changes add up.
     """
     own_ns = case.loading.loop.own_ns
     saved = saved_frac * (min(part_ns / own_ns, 1.0) if own_ns > 0 else 0.0)
@@ -108,7 +108,7 @@ def shorten_phases(case: Case, phases: tuple[str, ...], saved_frac: float) -> Wh
 
 
 def shorten_kernels(case: Case, share: float, saved_frac: float) -> WhatIf:
-    """Return the what-if that saves a share of kernels, which are `share` of the device's computing."""
+    """Return the what-if that saves a share of kernels. These kernels are `share` of the device's computing."""
     shares = case.device.shares
     busy = shares.compute if shares is not None else 0.0
     return shorten_step(case, "kernels", share * busy * case.loading.loop.own_ns, saved_frac)
@@ -131,7 +131,7 @@ def name_shortened(case: Case, what_if: WhatIf | None) -> tuple[str, ...]:
 
 
 def mend_ranks(case: Case, part: str) -> WhatIf:
-    """Return the what-if of mended slow ranks: every rank then takes the step of the job without their delay.
+    """Return the what-if of mended slow ranks. Every rank then takes the step of the job without their delay.
 
     All savings are booked to one piece of this rank's step.
     """
@@ -146,7 +146,7 @@ def bound_by_job(case: Case, what_if: WhatIf, saved_ns: float) -> float:
     """Return the time in ns that the job gains if the step of this rank shrinks by `saved_ns`; `saved_ns` if no bound
     is known.
 
-    The other ranks run the same code, so the change saves them the same share of their time in those phases.
+    The other ranks run the same code, so the change saves them the same share of their time in these phases.
     """
     phases = name_shortened(case, what_if)
     spent_ns = sum(case.steps.phases_ns[phase] for phase in phases)
@@ -156,8 +156,11 @@ def bound_by_job(case: Case, what_if: WhatIf, saved_ns: float) -> float:
 
 
 def save_each_step(part: str, saved_ns: float, most_ns: float = math.inf) -> WhatIf:
-    """Return the what-if that saves `saved_ns` in each step of the job. The saving is booked to the piece `part` of
-    this rank's step, which can lose at most `most_ns`, or `saved_ns` if that is more."""
+    """Return the what-if that saves `saved_ns` in each step of the job.
+
+    The saving is booked to the piece `part` of this rank's step. This piece can lose at most `most_ns`, or `saved_ns`
+    if that is more.
+    """
     most_ns = min(MOST_OF_DELAY * saved_ns, max(most_ns, saved_ns))
     return WhatIf(lambda model: replace(model, extra_ns=model.extra_ns - saved_ns), {part: most_ns}, is_of_job=True)
 
@@ -168,7 +171,7 @@ def drop_extra(case: Case, saved_ns: float) -> WhatIf:
 
 
 def sum_recorded_ns(case: Case) -> int:
-    """Return the recorded time, ns: the base of shares for time between the steps on pages and in the report."""
+    """Return the recorded time in ns. It is the base of shares for time between the steps, on pages and in the report."""
     return sum(int(read_column(rows, "duration_ns").sum()) for rows in (case.steps.rows, case.steps.other_rows))
 
 
@@ -196,10 +199,11 @@ def sum_in_steps(case: Case, found: Interruptions) -> Floats:
 
 
 def measure_stalls(case: Case, found: Interruptions, spent_ns: Ints) -> float:
-    """Return the share of the mean step that is saved without the interruptions.
+    """Return the share of the mean step that would be saved without the interruptions.
 
     `spent_ns` is the time in each step that the interruptions may lengthen. The saving is the excess of interrupted
-    steps over the other steps' median, at least the time of the interruptions. Steps outside the average do not count.
+    steps over the median of the other steps, and at least the time of the interruptions. Steps outside the average do
+    not count.
     """
     kept = case.steps.selection.kept
     spent_ns, held_ns = spent_ns[kept], sum_in_steps(case, found)[kept]
@@ -211,7 +215,7 @@ def measure_stalls(case: Case, found: Interruptions, spent_ns: Ints) -> float:
 
 
 def find_min_gain_ns(case: Case) -> float:
-    """Return the least gain of a fix after all doubt, ns; more on a host that others use."""
+    """Return the least gain of a fix after all doubt, in ns. It is larger on a host that other programs use."""
     return max(
         (MIN_GAIN_FRAC + CONTENTION_WEIGHT * case.loading.loop.contention_frac) * case.steps.mean_ns, MIN_GAIN_NS
     )
@@ -235,7 +239,7 @@ def blame_function(case: Case, batches: BatchTimes, found: Finding, part: Part |
 
 
 def doubt_removal(found: Finding, entry: NamedFunction) -> Finding:
-    """Return the finding with the doubt about the share of a function that is taken away."""
+    """Return the finding with the doubt about the share of the removed function."""
     doubt_frac = (entry.high_frac - entry.low_frac) / 2 / entry.share_frac
     return replace(found, doubt_frac=doubt_frac, least_frac=CERTAIN_LOSS * entry.low_frac / entry.share_frac)
 
@@ -253,10 +257,10 @@ def ask_for_window(case: Case, rule: str) -> Abstention:
 
 
 def look_for(case: Case, rule: str, sighting: str = "") -> Sighting | Abstention | None:
-    """Return the sighting that the window has under a name, by default the rule's; None without one, or without a
-    device.
+    """Return the sighting that the window has under a name, by default the name of the rule. None without one, or
+    without a device.
 
-    An abstention if no window was replayed, or if the replay does not explain the window.
+    Return an abstention if no window was replayed, or if the replay does not explain the window.
     """
     if not case.device.is_used:
         return None
@@ -287,7 +291,7 @@ def predict(case: Case, finding: Finding, part: str, gain: Gain) -> Finding:
 
 
 def predict_or(case: Case, finding: Finding, part: str, change: str) -> Finding:
-    """Return a finding with the prediction of a replay, or unchanged if there is none."""
+    """Return a finding with the prediction of a replay; without a replay, return it unchanged."""
     gain = case.device.find_gain(change)
     return finding if gain is None else predict(case, finding, part, gain)
 

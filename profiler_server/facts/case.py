@@ -1,5 +1,6 @@
-"""A rank as the rules see it, with the lines of the user's in its steps; the type of a rule, its result, and the claim
-made from that result."""
+"""A rank as the rules see it, with the lines of the user's code in its steps; the type of a rule, its result, and the
+claim made from this result.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from profiler_server.facts.steps import AnomalyWork, ModelCalls, Sampled, Steps,
 
 @dataclass(frozen=True)
 class Evidence:
-    """Where the user can see a fact: a page, and the query that opens it at the right position."""
+    """A place where the user can see a fact: a page, and the query that opens the page at the right position."""
 
     page: str
     query: str
@@ -47,7 +48,7 @@ class Overhead:
 
 @dataclass(frozen=True)
 class RankNotes:
-    """The manifest entries of a rank that rules read. `is_trace` means that only a trace is known."""
+    """The entries of a rank's manifest that rules read. `is_trace` means that only a trace is known."""
 
     rank: int
     is_trace: bool
@@ -60,7 +61,9 @@ class RankNotes:
 
     @property
     def lacks_steps(self) -> bool:
-        """Whether a whole trace counts as one step: what precedes its first and follows its last kernel is no step's."""
+        """Whether a whole trace counts as one step. Time before its first and after its last kernel then belongs to no
+        step.
+        """
         return any(warning.code == "trace_without_steps" for warning in self.warnings)
 
 
@@ -73,8 +76,7 @@ WORKERS = "workers"
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a file and its share of the mean step. `text` is the line as it was when the run was recorded, "" if
-    unknown."""
+    """A line of a file and its share of the mean step. `text` is the line at the time of the recording, "" if unknown."""
 
     number: int
     share_frac: float
@@ -102,8 +104,8 @@ class LineWork:
     """The operators of a hotspot in the detailed steps. `operators` are those with most time, backward included, the
     longest first.
 
-    `operator_frac` is the share of its time in operators; the rest is Python. `backward_frac` is the share of the
-    backward that computes gradients of its operators, `unused_frac` the share that computes gradients for nothing.
+    `operator_frac` is the share of the hotspot's time in operators; the rest is Python. `backward_frac` is the share of
+    the backward that computes gradients of its operators. `unused_frac` is the share that computes unused gradients.
     """
 
     operators: tuple[LineOperator, ...]
@@ -116,11 +118,12 @@ class LineWork:
 
 @dataclass(frozen=True)
 class LineCourse:
-    """A hotspot over the run: its time in the mean step of each third of the run, ns, with the standard error of the last
-    less the first, and the rest of the step in the first and the last.
+    """A hotspot over the run, by thirds of the run.
 
-    `steps` are the steps in the middle of these two. `asleep_frac` is the share of the samples in which the
-    training thread waited for no processor, and `threads` how many threads of the process ran; None if unknown.
+    `times_ns` is its time in the mean step of each third. `error_ns` is the standard error of the last of these times
+    minus the first. `rest_ns` is the rest of the step in the first and in the last third; `steps` are the steps in the
+    middle of these two. `asleep_frac` is the share of samples in which the training thread slept. `threads` is the mean
+    number of running threads of the process. The last two are None if unknown.
     """
 
     times_ns: tuple[float, float, float]
@@ -137,15 +140,17 @@ class LineCourse:
 
 @dataclass(frozen=True)
 class Hotspot:
-    """A function of the user's, or one line of the training loop, and its share of the mean step.
+    """A function of the user, or one line of the training loop, and its share of the mean step.
 
-    The share holds all that the function calls, apart from functions of the user's that are hotspots themselves.
+    The share includes all that the function calls, except functions of the user that are hotspots themselves.
     `low_frac` to `high_frac` is its 95 % interval. `lines` are the lines of the function, the largest first. `phases`
-    is the share of the mean step by phase; `WORKERS` is the wait for batches that workers make, divided as their work is.
-    `calls` is what the lines call in libraries, by share of the mean step, and `inside` the innermost functions there.
-    `made_frac` is the part of the share in which an object or an iterator is made.
-    `caller` is the line that calls the function most often, as file:line, "" if the loop does. `work` is None without
-    detailed steps, `course` with few steps. `backward_frac` is the share of the mean step in which backward computes its gradients.
+    is the share of the mean step by phase. Its entry `WORKERS` is the wait for batches that workers make, divided
+    according to their work. `calls` are the library functions that the lines call, by share of the mean step; `inside`
+    are the innermost functions in them.
+
+    `made_frac` is the part of the share in which an object or an iterator is made. `caller` is the line that calls the
+    function most often, as file:line, "" if the loop calls it. `work` is None without detailed steps, `course` with few
+    steps. `backward_frac` is the share of the mean step in which the backward computes its gradients.
     """
 
     function: str
@@ -168,7 +173,7 @@ class Hotspot:
 
     @property
     def whole_frac(self) -> float:
-        """The share of the mean step that it takes with its backward: the most that can be saved."""
+        """The share of the mean step that the hotspot takes with its backward. This is the most that can be saved."""
         return self.share_frac + self.backward_frac
 
     @property
@@ -178,12 +183,12 @@ class Hotspot:
 
     @property
     def subject(self) -> str:
-        """What names it in a text: the function, or the place of a line of the loop."""
+        """The name of the hotspot in a text: the function, or the place of a line of the loop."""
         return self.place if self.is_of_loop else self.function
 
     @property
     def key(self) -> str:
-        """What it is known by in another run: the function, or the text of a line of the loop, "" if unknown."""
+        """A name that is the same in another run: the function, or the text of a line of the loop; "" if unknown."""
         return self.lines[0].text if self.is_of_loop else self.function
 
     @property
@@ -194,11 +199,12 @@ class Hotspot:
 
 @dataclass(frozen=True)
 class Lines:
-    """Where the mean step goes, by lines of the user's code; the shares of all parts sum to 1.
+    """The mean step by lines of the user's code. The shares of all parts sum to 1.
 
-    `hotspots` are sorted by share. `rest_frac` is in lines of the user's with a small share each, `foreign_frac` in
-    code that no line of the user's calls, and `unseen_frac` in phases without a sample. `through_fracs` is the share in
-    which a function, or a line of the loop, is on the stack, by its name, or by the text of the line.
+    `hotspots` are sorted by share. `rest_frac` is the share of the user's lines that have a small share each.
+    `foreign_frac` is the share of code that no line of the user calls. `unseen_frac` is the share of phases without a
+    sample. `through_fracs` maps the name of a function, or the text of a line of the loop, to the share in which it is
+    on the stack.
     """
 
     samples: int
@@ -211,12 +217,12 @@ class Lines:
 
 @dataclass(frozen=True)
 class Case:
-    """A rank of a run as the rules see it. `loading` is for the loader that the steps wait for longest;
+    """A rank of a run as the rules see it. `loading` is for the loader for which the steps wait longest;
     `other_loadings` are the other loaders that feed them.
 
-    `stacks` and `lines` are None if no stacks were sampled. `anomaly` is the work of anomaly detection, None if it was off or not seen.
-    `input_free` is None if no probe measured the step with a ready batch. `subnormals` and `products` are the probe's
-    results on the processor's arithmetic.
+    `stacks` and `lines` are None if no stacks were sampled. `anomaly` is the work of anomaly detection, None if it was
+    off or not found. `input_free` is None if no probe measured the step with a ready batch. `subnormals` and `products`
+    are the results of the probe on the processor's arithmetic.
     """
 
     manifest: RankNotes
@@ -267,10 +273,10 @@ class Case:
 
     @property
     def transfer_ns(self) -> float:
-        """Communication that holds the mean step, without the wait for slower ranks, ns.
+        """Communication that holds the mean step, without the wait for slower ranks, in ns.
 
-        An early rank is held until the last rank arrives, so only the time of the rank that is held least is transfer.
-        The minimum is taken in each step if known, because the ranks may take turns.
+        An early rank is held until the last rank arrives. So only the time of the rank that is held least is transfer.
+        If known for each step, the minimum is taken per step, because the ranks may take turns.
         """
         comparison = self.ranks.verdict.comparison
         known = comparison.transfer_ns if comparison is not None else None
@@ -317,7 +323,7 @@ class Case:
 
     @property
     def demand_frac(self) -> float:
-        """Cores in use while steps ran over usable cores, estimated from the work if not sampled."""
+        """Cores in use while steps ran, divided by the usable cores. If not sampled, it is estimated from the work."""
         load, loop = self.host.load, self.loading.loop
         if load is not None and load.in_use is not None:
             return load.in_use / self.host.cores
@@ -339,10 +345,10 @@ class WhatIf:
     """A change to the loop model, and the most that it can save of the mean step.
 
     `touches` maps each piece of the step that the change can shorten to its measured time; nothing else gets shorter.
-    `feeds` means that only making and receiving batches changes. `full` is the change in the extent that its
-    text states, if `change`, by which changes are ordered, is what a usual version of it reaches. `eases` means that the training thread computes
-    less, which leaves its caches to the rest of the step. `is_of_job` means that the change shortens the step of every
-    rank by the same time.
+    `feeds` means that only making and receiving batches changes. `change` is used for the order. If it is only the
+    extent that a usual version reaches, `full` is the change in the extent that its text states. `eases` means that the
+    training thread computes less, which leaves its caches to the rest of the step. `is_of_job` means that the change
+    shortens the step of every rank by the same time.
     """
 
     change: Callable[[LoopModel], LoopModel]
@@ -357,8 +363,8 @@ class WhatIf:
 class Text:
     """The texts of a finding: the measurement, the threshold, the advice, and the code to copy.
 
-    `fix` is the change in a few words ("num_workers 2 → 6"). `assumption` is the extent of the change that is predicted
-    ("transforms took no time"), if `fix` does not say it.
+    `fix` is the change in a few words ("num_workers 2 → 6"). `assumption` is the predicted extent of the change
+    ("transforms took no time"), if `fix` does not state it.
     """
 
     title: str

@@ -43,8 +43,8 @@ class Job:
     """The completely recorded steps of a job.
 
     `start_ns` and `duration_ns` are (operations, steps, replicas), since the start of their step. `ranks` is the rank
-    of each (stage, replica). `chunk` and `depth` are the number of the model chunk that an operation computes: on its
-    stage, and among all stages in model order; -1 if it computes none.
+    of each (stage, replica). `chunk` and `depth` number the model chunk that an operation computes: `chunk` on its
+    stage, `depth` among all stages in model order. Both are -1 if the operation computes no chunk.
     """
 
     operations: tuple[Operation, ...]
@@ -68,7 +68,7 @@ class Job:
         return self.start_ns + self.duration_ns
 
     def find(self, kinds: Sequence[str], stage: int) -> Ints:
-        """Return the operations of a stage and of some kinds, in the order in which the first replica began them."""
+        """Return the operations of a stage and of the given kinds, in the order in which the first replica began them."""
         rows = [row for row, op in enumerate(self.operations) if op.stage == stage and op.kind in kinds]
         rows.sort(key=lambda row: (self.start_ns[row, 0, 0], self.operations[row].sequence, self.operations[row].kind))
         return np.array(rows, dtype=np.int64)
@@ -77,7 +77,7 @@ class Job:
 def build_job(table: pa.Table) -> Job | None:
     """Return the operations of a job from a `job_operations` table of all ranks.
 
-    Steps with a missing or duplicate operation are left out and counted. None if no step is left.
+    Steps with a missing or duplicate operation are left out and counted. None if no step remains.
     """
     columns = ("step", "stage", "replica", "sequence", "rank", "start_ns", "duration_ns", "chunk", "depth")
     rows = {name: read_integers(table, name, -1) for name in columns}
@@ -121,7 +121,7 @@ class ScheduleError(ValueError):
 
 @dataclass
 class Schedule:
-    """`after[v]` are the operations that v waits for. `groups` are operations that end together.
+    """`after[v]` are the operations for which v waits. `groups` are operations that end together.
 
     `meets` are the groups whose operations end together in all replicas. An operation outside of groups is computed by
     one rank alone.
@@ -187,8 +187,8 @@ class _Reader:
             raise ScheduleError(f"stage {stage} has no {kind} number {sequence}") from None
 
     def _match_transfers(self, kind: str, stage: int, rows: list[int]) -> None:
-        """Link each transfer to the computation before or after it. Transfers at the ends of a step without a
-        computation are idle.
+        """Link each transfer to the computation before or after it. A transfer at either end of a step without a
+        computation is idle.
         """
         direction, way = kind.split("-")
         compute = f"{direction}-compute"
@@ -220,7 +220,9 @@ class _Reader:
             self.schedule.after[transfer].add(self._row(operation.kind, sequence - 1, operation.stage))
 
     def _hold_first_backward(self, stage: int, computed: Sequence[int]) -> None:
-        """Make the backward's first transfers wait for the second-last forward before it, which launches them."""
+        """Make the first transfers of the backward wait for the second-last forward before it, because this forward
+        launches them.
+        """
         kinds = [self.job.operations[row].kind for row in computed]
         first = kinds.index(BACKWARD) if BACKWARD in kinds else 0
         if first < 2:
@@ -243,7 +245,9 @@ class _Reader:
                 self.schedule.after[row].add(max(used, key=lambda r: float(self.end[r])))
 
     def _last_of_chunk(self, rows: np.ndarray, *, from_end: bool) -> list[int]:
-        """Return one collective for each chunk of the model: the last of the chunk (`from_end`), or the first."""
+        """Return one collective for each chunk of the model: the last one of the chunk with `from_end`, else the first
+        one.
+        """
         ordered = sorted(rows.tolist(), key=lambda row: self.job.operations[row].sequence, reverse=from_end)
         chosen: dict[int, int] = {}
         for row in ordered:

@@ -1,5 +1,7 @@
-"""The time of a job with ranks that are alike, and which rank delays which. A pipeline needs a replay, because its
-stages work and wait in turns by design."""
+"""The time of a job with ranks that are alike, and which rank delays which.
+
+A pipeline needs a replay, because its stages work and wait in turns by design.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,10 @@ from profiler_server.facts.ranks import JobSlowdown
 
 @derived(reads=lambda run, ranks: (run, *((rank.rank, rank.together) for rank in ranks if rank.steps)))
 def recall_what_if(run: Run, ranks: Sequence[RankSummary]) -> JobSlowdown | None:
-    """Return the what-if figures over all steps of the ranks, or None for one rank.
+    """Return the what-if figures over all steps of the ranks; None for one rank.
 
-    Operations of a job are replayed if a trace has them; otherwise the steps are compared. Unreadable ranks are left
-    out.
+    If a trace has the operations of a job, they are replayed. Otherwise the steps are compared. Unreadable ranks are
+    left out.
     """
     if len(run.ranks) < 2:
         return None
@@ -92,7 +94,7 @@ def judge_run(run: Run, ranks: Sequence[RankSummary]) -> RankVerdict:
 
 
 def _name_saving(run: Run, ranks: Sequence[RankSummary], found: RankVerdict) -> RankVerdict:
-    """Return the verdict, with checkpoints as the cause of a late rank if they take most of its lateness outside of
+    """Return the verdict. It names checkpoints as the cause of a late rank if they take most of its lateness outside of
     training.
     """
     if not isinstance(found, Slow):
@@ -110,8 +112,9 @@ def _name_saving(run: Run, ranks: Sequence[RankSummary], found: RankVerdict) -> 
 
 
 def _judge_pipeline(found: RankComparison, what_if: JobSlowdown, ranks: dict[int, RankSummary]) -> RankVerdict:
-    """Return the verdict on a pipeline. Each rank is compared with the replicas of its stage; gains come from the
-    replay."""
+    """Return the verdict on a pipeline. Each rank is compared with the replicas of its stage. Gains come from the
+    replay.
+    """
     stages = [[ranks[number] for number in stage if number in ranks] for stage in what_if.stages]
     judged = [judge_ranks(stage) for stage in stages]
     within = [(one, one.comparison) for one in judged if one.comparison is not None]
@@ -139,7 +142,7 @@ def _place(whole: RankComparison, one: RankVerdict, own: RankComparison) -> Slow
 def _find_causes(
     whole: RankComparison, what_if: JobSlowdown, stages: Sequence[Sequence[RankSummary]]
 ) -> Iterator[HeavyStage | UnevenWork]:
-    """Find why a pipeline waits: unequal work between its stages, or between the micro-batches of a stage."""
+    """Return why a pipeline waits: unequal work between its stages, or between the micro-batches of a stage."""
     # The share of the replayed steps, so that the page says it once: these are a little shorter than the measured ones.
     if what_if.even_work_frac >= BEHIND_FRAC:
         yield UnevenWork(whole, what_if.even_work_frac * whole.step_ns)

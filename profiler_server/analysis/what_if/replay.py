@@ -1,5 +1,6 @@
-"""Replay the operations of a job with other lengths: its slowdown compared with ranks that are alike, and which ranks
-or operations cause it."""
+"""Replay the operations of a job with other lengths: its slowdown compared with ranks that are alike, and the ranks or
+operations that cause it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ from profiler_server.facts.ranks import JobSlowdown
 @dataclass(frozen=True)
 class _Node:
     """Operations that end together. With `meets`, all replicas end them together. `waits` is False for a single
-    computation."""
+    computation.
+    """
 
     rows: tuple[int, ...]
     meets: bool
@@ -42,8 +44,9 @@ class _Node:
 
 
 class Replay:
-    """The replay of one schedule. Lengths are (operations, steps, replicas) in ns; a transfer's length counts from the
-    last arrival."""
+    """The replay of one schedule. Lengths are (operations, steps, replicas) in ns. The length of a transfer counts from
+    the last arrival.
+    """
 
     def __init__(self, job: Job, schedule: Schedule) -> None:
         """Prepare the replay. Raises ScheduleError if operations wait in a circle, or if no step ends with an
@@ -55,7 +58,7 @@ class Replay:
             raise ScheduleError("no step ends with an optimizer")
 
     def run(self, lengths_ns: Floats) -> Floats:
-        """Return the length of each step in ns: until the last stage of the last replica has updated."""
+        """Return the length of each step in ns. A step lasts until the last stage of the last replica has updated."""
         ends = np.zeros_like(lengths_ns)
         for node in self._order:
             arrivals = [self._start(row, ends) for row in node.rows]
@@ -76,7 +79,7 @@ class Replay:
 
 
 def _order(schedule: Schedule) -> list[_Node]:
-    """Return the nodes in an order in which each node follows the nodes of all operations that it waits for."""
+    """Return the nodes in an order in which each node follows the nodes for which its operations wait."""
     nodes = [_Node(rows, at in schedule.meets, True) for at, rows in enumerate(schedule.groups)]
     grouped = {row for node in nodes for row in node.rows}
     nodes += [_Node((row,), False, False) for row in schedule.after if row not in grouped]
@@ -102,10 +105,10 @@ def _order(schedule: Schedule) -> list[_Node]:
 
 
 def measure_transfers(job: Job, schedule: Schedule) -> Floats:
-    """Return the length of each operation without waiting for others.
+    """Return the length of each operation without its waiting for others.
 
-    A transfer lasts from the arrival of its last participant to its end. Clocks that disagree make the length negative;
-    a length below -10 ms is replaced by 0.
+    A transfer lasts from the arrival of its last participant to its end. If clocks disagree, the length may become
+    negative. A length below -10 ms is replaced by 0.
     """
     lengths = job.duration_ns.copy()
     ends = job.end_ns
@@ -138,8 +141,8 @@ def replay_job(job: Job) -> JobSlowdown:
 
 
 class _Questions:
-    """The step times of altered jobs: some operations as measured and all others ideal, or some ideal and all others
-    measured.
+    """The step times of altered jobs. Either some operations are as measured and all others ideal, or the other way
+    round.
     """
 
     def __init__(self, job: Job, replay: Replay, measured: Floats, ideal: Floats, base: float, best: float) -> None:
@@ -237,5 +240,5 @@ def _even_work(job: Job, measured: Floats) -> Floats:
 
 
 def _merge(kind: str) -> str:
-    """Return the kind of communication, with send and receive of one direction merged."""
+    """Return the kind of communication. Send and receive of one direction have one kind."""
     return f"{kind.split('-')[0]}-pp-comm" if kind in POINT_TO_POINT else kind

@@ -1,9 +1,9 @@
-"""The what-if analysis of a data-parallel job from its steps alone, in which the ranks meet once.
+"""The what-if analysis of a data-parallel job from its steps alone. The ranks are taken to meet once in each step.
 
 Own work C of a rank is its step without the time held in collectives; X is that held time. The job's step lasts as long
-as the slowest rank works, plus the shortest communication: T = max C + min X. In the ideal job every rank works the
-mean of C over the ranks in the same step, and X is its median. Steps that are long on all ranks stay long, and no rank
-is to blame for them.
+as the slowest rank works, plus the shortest communication: T = max C + min X. In the ideal job every rank works for the
+mean of C over the ranks in the same step, and X is its median. A step that is long on all ranks stays long, and no rank
+is to blame for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from profiler_server.format import format_share
 
 
 def distrust(discrepancy: float, method: Literal["replay", "steps"]) -> JobSlowdown:
-    """Return the answer for a model that does not reproduce the measured steps."""
+    """Return the answer for a model that does not reproduce the measured steps: the reason without figures."""
     text = (
         f"The modelled steps differ from the measured ones by {format_share(abs(discrepancy))}; what-if figures are given up to "
         f"{format_share(MOST_DISCREPANCY)}."
@@ -30,7 +30,7 @@ def distrust(discrepancy: float, method: Literal["replay", "steps"]) -> JobSlowd
 
 
 def choose_worst(by_rank: Mapping[int, float]) -> set[int]:
-    """Return the worst 3 % of the ranks by their slowdown S, at least one."""
+    """Return the worst 3 % of the ranks by their slowdown S, at least one rank."""
     count = -(-len(by_rank) * WORST_PERCENT // 100)
     return set(sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))[:count])
 
@@ -50,7 +50,7 @@ class JobSteps:
 
 
 def weigh_steps(job: JobSteps) -> JobSlowdown:
-    """Return the figures of a job, or why there are none."""
+    """Return the figures of a job, or the reason why there are none."""
     ranks, steps = job.step_ns.shape
     if ranks < 2 or steps < LEAST_WEIGHED_STEPS:
         return JobSlowdown(
@@ -76,11 +76,13 @@ class _Model:
         self.best = float(self.even.mean()) + self.usual_held
 
     def keep_work(self, own_ns: Floats) -> float:
-        """Return the slowdown S with one rank or kind of work as measured. `own_ns` is the longest work by step."""
+        """Return the slowdown S if one rank or kind of work is as measured, and all else ideal. `own_ns` is the longest
+        work by step.
+        """
         return (float(np.maximum(own_ns, self.even).mean()) + self.usual_held) / self.best
 
     def mend(self, rows: Ints) -> float:
-        """Return the mean step in ns if the ranks of `rows` worked at most the mean of all ranks in each step."""
+        """Return the mean step in ns if no rank of `rows` worked longer than the mean of all ranks in each step."""
         own = self.own.copy()
         own[rows] = np.minimum(own[rows], self.even)
         return float(own.max(axis=0).mean()) + self.mean_held

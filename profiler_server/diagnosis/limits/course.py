@@ -1,4 +1,4 @@
-"""Limits of the rules on the course of a run: how it starts, and what changes during it."""
+"""Limits of the rules on the course of a run: its start, and its changes over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of the settings that are worth a trial."""
+"""Limits for settings that are worth a trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of the user's lines that are worth a look."""
+"""Limits for lines of the user's code that are worth a look."""
 
 from __future__ import annotations
 

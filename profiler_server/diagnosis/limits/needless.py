@@ -1,4 +1,4 @@
-"""Limits of the rules on work whose result nobody uses."""
+"""Limits of the rules on work whose result is never used."""
 
 from __future__ import annotations
 

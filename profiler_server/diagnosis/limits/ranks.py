@@ -1,4 +1,4 @@
-"""The rules on several ranks."""
+"""Limits of the rules on several ranks."""
 
 from __future__ import annotations
 

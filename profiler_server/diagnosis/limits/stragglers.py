@@ -1,4 +1,6 @@
-"""Limits on who waits for whom in a job. A share (`_FRAC`) is of the mean step unless its sentence says otherwise."""
+"""Limits for which rank waits for which in a job. A share (`_FRAC`) is of the mean step unless its sentence names
+something else.
+"""
 
 from __future__ import annotations
 

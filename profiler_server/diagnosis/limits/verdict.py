@@ -1,4 +1,4 @@
-"""Limits on which changes are suggested, in which order, and what a run is bound by."""
+"""Limits for the choice and order of suggested changes, and for the kind of a run's bound."""
 
 from __future__ import annotations
 

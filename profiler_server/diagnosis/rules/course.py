@@ -65,8 +65,10 @@ def _judge_drift(case: Case) -> Finding | Abstention | None:
 
 
 def _find_growing(case: Case, growth_ns: float) -> Hotspot | None:
-    """Return the line of the user's whose growth is most of what the step grows beside backward and update, None if there
-    is none."""
+    """Return the line of the user's code whose growth is most of the growth of the step; None if there is none.
+
+    The growth of backward and update is left out of both.
+    """
     spots = case.lines.hotspots if case.lines is not None else ()
     grown = [(spot.course.growth_ns, spot.course.error_ns, spot) for spot in spots if spot.course is not None]
     rest_ns = growth_ns - sum(time_ns for time_ns, _, spot in grown if spot.doing)
@@ -129,8 +131,9 @@ def _judge_jitter(case: Case) -> Finding | None:
 
 
 def _read_own(case: Case) -> Floats:
-    """Return the durations of regular steps without checkpoint, validation or compilation, less data wait and garbage
-    collection, ns."""
+    """Return the durations in ns of regular steps, minus data wait and garbage collection. Steps with a checkpoint,
+    validation or compilation are left out.
+    """
     rows, selection = case.steps.rows, case.steps.selection
     known = read_column(rows, "data_wait_ns") + read_column(rows, "gc_ns")
     held = case.steps.interruptions.of_kind("checkpoint", "validation", "compile", "recompile").start_ns
@@ -190,9 +193,9 @@ def _judge_worker_restart(case: Case) -> Finding | None:
 
 
 def _measure_restarts(case: Case, restarts: Mask, workers: int) -> Floats:
-    """Return for each restart how much longer the first steps of its epoch wait for data than usual steps, ns.
+    """Return for each restart how much longer the first steps of its epoch wait for data than usual steps, in ns.
 
-    After a restart each worker is late with its first batch. Even a running worker has to make the first batch of an
+    After a restart, each worker is late with its first batch. Even a running worker has to make the first batch of an
     epoch, so the work on one batch is subtracted.
     """
     kept = np.flatnonzero(case.steps.selection.kept)
@@ -243,8 +246,11 @@ def _judge_warm_up(case: Case) -> Finding | None:
 
 
 def _choose_less(passes: int) -> tuple[str, float]:
-    """Return a way to evaluate less, as the name of its text, and the share of the evaluation that remains. That is
-    every fifth pass of five or more, every second pass of two or more, else half of the samples."""
+    """Return a way to evaluate less, as the name of its text, and the share of the evaluation that remains.
+
+    The way is every fifth pass if there are five or more, every second pass if there are two or more, and half of the
+    samples otherwise.
+    """
     if passes < 2:
         return "validation_share.samples", 0.5
     every = 5 if passes >= 5 else 2

@@ -1,4 +1,4 @@
-"""Limits of the device: late launches, copies to it, memory that it does not use, and patterns of a recorded window."""
+"""Limits of the device: late launches, copies to it, unused memory, and patterns of a recorded window."""
 
 from __future__ import annotations
 
@@ -134,7 +134,9 @@ def _judge_needless_checkpointing(case: Case) -> Finding | Abstention | None:
 
 @dataclass(frozen=True)
 class _Seen:
-    """A pattern that a window may show. Without it the replayed step is shorter, in the named piece of the step."""
+    """A pattern that a window may show. Without the pattern, the replayed step is shorter, in the named piece of the
+    step.
+    """
 
     id: str
     knob: str

@@ -1,4 +1,4 @@
-"""Costs of the host, its clocks and its other work to a run; how many threads compute, and where."""
+"""The costs to a run of the host, its clocks and its other work; and the number and place of the computing threads."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _judge_threads_over_cores(case: Case) -> Finding | None:
 
 
 def _stop_queueing(case: Case, taken_frac: float) -> WhatIf | None:
-    """Return the what-if that removes the main thread's waits for a processor; None if they are unknown.
+    """Return the what-if without the main thread's waits for a processor; None if these waits are unknown.
 
     The other threads also queue, and a thread that waits for them spins. The total saving is therefore known only
     within a wide range.

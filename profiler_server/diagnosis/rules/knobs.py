@@ -1,4 +1,4 @@
-"""Settings that govern much of the step, for which no rule can promise a step."""
+"""Settings that affect much of the step, for which no rule can promise a step."""
 
 from __future__ import annotations
 

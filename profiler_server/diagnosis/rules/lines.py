@@ -1,7 +1,8 @@
-"""Lines of the user's in which much of the step is spent, whatever they do: no rule has to know them beforehand.
+"""Lines of the user's code in which much of the step is spent, whatever they do. No rule has to know these lines
+beforehand.
 
-A pattern says what kind of work a line does, from what was seen of it: never which program it is in. A line that fits no
-pattern is worth a look for its share alone.
+A pattern describes the kind of work of a line, from measurements of the line and never from the program around it. A
+line that fits no pattern is worth a look for its share alone.
 """
 
 from __future__ import annotations
@@ -41,19 +42,26 @@ def _judge_hot_lines(case: Case) -> tuple[Finding, ...]:
 
 
 def _weigh(spot: Hotspot) -> float:
-    """Return what a line counts in the order of lines. The forward of a module is what a training is there for."""
+    """Return the weight of a line in the order of lines. The forward of a module has another weight, because a training
+    exists for it.
+    """
     return spot.whole_frac * (limits.MODEL_WEIGHT if spot.function.endswith(".forward") else 1.0)
 
 
 def _is_busy(case: Case) -> bool:
-    """Return whether a device sets the pace: then the training thread stands where it waits for the device."""
+    """Return whether a device sets the pace. The training thread then stands at the lines where it waits for the
+    device.
+    """
     summary = case.device.summary
     busy_frac = summary.utilization_frac if summary is not None else None
     return case.device.is_used and (busy_frac or 0.0) >= limits.BUSY_FRAC
 
 
 def _is_hot(spot: Hotspot, pattern: str) -> bool:
-    """Backward, update and the loader's loop are lines of every training: alone they are not worth a look."""
+    """Return whether a line is worth a look.
+
+    Backward, update and the loader's loop are lines of every training. Without a pattern they are not worth a look.
+    """
     least = limits.PATTERN_FRAC if pattern else limits.HOT_FRAC
     return (bool(pattern) or not spot.doing) and spot.low_frac + spot.backward_frac >= least
 
@@ -70,7 +78,7 @@ def _name_pattern(case: Case, spot: Hotspot) -> str:
 
 
 def _waits(case: Case, spot: Hotspot) -> bool:
-    """Return whether the training thread sleeps in a line, and neither a device nor another Python thread works then."""
+    """Return whether the training thread sleeps in a line, while neither a device nor another Python thread works."""
     asleep_frac = spot.course.asleep_frac if spot.course is not None else None
     others = case.host.load.python_threads if case.host.load is not None else None
     is_alone = not case.device.is_used and (others or 0.0) < PYTHON_CORES
@@ -78,7 +86,7 @@ def _waits(case: Case, spot: Hotspot) -> bool:
 
 
 def _runs_alone(spot: Hotspot) -> bool:
-    """Return whether a line spends its time in large operators, while one thread of the process runs."""
+    """Return whether a line spends its time in large operators while only one thread of the process runs."""
     work, threads = spot.work, spot.course.threads if spot.course is not None else None
     if work is None or threads is None or threads > limits.ALONE_THREADS:
         return False
@@ -88,14 +96,16 @@ def _runs_alone(spot: Hotspot) -> bool:
 
 
 def _average_threads(case: Case) -> float:
-    """Return how many threads ran in all samples: too few where the sampler found a processor only when they did not run."""
+    """Return how many threads ran in all samples. The number is too low if the sampler got a processor only when the
+    threads did not run.
+    """
     seen = [(spot.share_frac, spot.course.threads) for spot in case.lines.hotspots if spot.course] if case.lines else []
     known = [(share, threads) for share, threads in seen if threads is not None]
     return sum(share * threads for share, threads in known) / sum(share for share, _ in known) if known else 0.0
 
 
 def _count_free(case: Case) -> float:
-    """Return how many of the usable processors nothing runs on, 0 if unknown, or if the steps compute on a device."""
+    """Return how many of the usable processors are idle; 0 if unknown, or if the steps compute on a device."""
     load = case.host.load
     if (
         load is None
@@ -112,8 +122,10 @@ def _is_made_again(spot: Hotspot) -> bool:
 
 
 def _grows(case: Case, spot: Hotspot) -> bool:
-    """Return whether a line, and the step with it, takes longer in each third of the run, by more than chance, and on a busy
-    host by more than the rest of the step."""
+    """Return whether a line, and the step with it, takes longer in each third of the run, by more than chance.
+
+    On a busy host, the line must also grow by more than the rest of the step.
+    """
     course = spot.course
     if course is None:
         return False
@@ -170,13 +182,15 @@ def _is_partial(spot: Hotspot) -> bool:
 
 
 def _is_recomputed(spot: Hotspot) -> bool:
-    """A forward of a module that runs in backward, too: activation checkpointing."""
+    """Return whether the forward of a module also runs in the backward: activation checkpointing."""
     again = spot.phases.get("backward", 0.0)
     return spot.function.endswith(".forward") and again >= limits.AGAIN_FRAC * spot.share_frac
 
 
 def _needs_no_gradient(spot: Hotspot) -> bool:
-    """Inside of the forward, nothing that a parameter is part of: it may be the same in each step."""
+    """Return whether a line of the forward computes nothing that depends on a parameter. Its result may then be the
+    same in each step.
+    """
     forward = spot.phases.get("forward", 0.0)
     work = spot.work
     return (
@@ -192,7 +206,9 @@ def _has_gradient(spot: Hotspot) -> bool:
 
 
 def _is_python(spot: Hotspot) -> bool:
-    """Of workers and of a backward of the user's the operators are not known."""
+    """Return whether a line computes in Python. The operators of workers, and of a backward of the user's own, are not
+    known.
+    """
     unknown = sum(spot.phases.get(phase, 0.0) for phase in (WORKERS, "backward"))
     work = spot.work
     return (

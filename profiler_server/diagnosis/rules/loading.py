@@ -1,4 +1,4 @@
-"""The supply of batches: number of workers, prefetching and order, sending, fetching, choosing samples."""
+"""The supply of batches: the number of workers, prefetching and order, and sending, fetching and choosing samples."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ from profiler_server.words.phrases import (
 
 
 def _choose_readers(case: Case) -> Choice | None:
-    """Return how many workers should make the batches of the training thread; None if moving batches costs too much for
-    that."""
+    """Return how many workers should make the batches of the training thread; None if moving batches would cost too
+    much.
+    """
     return case.loading.choices.workers if case.loading.batch_ns >= 3 * limits.SEND_NS else None
 
 
@@ -72,7 +73,7 @@ def _judge_no_workers(case: Case) -> Finding | None:
 def _say_no_processor(case: Case) -> Finding:
     """Return the finding that no processor is free for workers.
 
-    It has no advice. It answers a user who sees a data wait and num_workers=0, and thinks of workers first.
+    It has no advice. It is for a user who sees a data wait with num_workers=0, and thinks of workers first.
     """
     cores = case.host.cores
     processors = "one processor is" if cores == 1 else f"{cores:g} processors are"
@@ -265,8 +266,11 @@ def _blame_sending(case: Case, batches: BatchTimes, send_ns: float) -> Finding:
 
 
 def _find_freeing(case: Case) -> float:
-    """Return how long the step takes to free the previous batch, ns. Unpickled objects are freed one by one on the line
-    of the loop that receives the next batch, outside of any operator."""
+    """Return how long the step takes to free the previous batch, in ns.
+
+    Unpickled objects are freed one by one. This happens on the line of the loop that receives the next batch, outside
+    of any operator.
+    """
     culprit = find_dominant(find_in_phases(case, "h2d"))
     if case.device.is_used or culprit is None or not culprit.is_own_line:
         return 0.0

@@ -1,4 +1,6 @@
-"""Work whose result nobody uses: gradients that no update takes, padding, and results that were there before."""
+"""Work whose result is never used: gradients that no update uses, padding, and results that were already computed
+before.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ def _judge_training(case: Case) -> Finding | None:
 
 
 def _name_unused_line(case: Case, share: float) -> str:
-    """Return the line of the forward whose backward is mostly for nothing, as a sentence; "" if none is known."""
+    """Return a sentence that names the line of the forward whose backward is mostly unused; "" if none is known."""
     spots = [spot for spot in (case.lines.hotspots if case.lines is not None else ()) if spot.work is not None]
     most = max(spots, key=lambda spot: spot.work.unused_frac if spot.work is not None else 0.0, default=None)
     if most is None or most.work is None or most.work.unused_frac < limits.UNUSED_LINE_FRAC * share:
@@ -101,7 +103,7 @@ def _judge_padding(case: Case) -> Finding | None:
 
 
 def _name_call(case: Case, calls: ModelCalls) -> str:
-    """Return the line of a call with its text, where that is known."""
+    """Return the line of a call with its text, if the text is known."""
     spots = case.lines.hotspots if case.lines is not None else ()
     lines = {f"{spot.file.rpartition('/')[2]}:{line.number}": line.text for spot in spots for line in spot.lines}
     text = lines.get(calls.place, "")

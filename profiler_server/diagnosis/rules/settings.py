@@ -58,8 +58,9 @@ class _Cost:
 
 
 def _measure_anomaly(case: Case) -> _Cost | None:
-    """Return the cost of tracebacks and checks, None if unknown. Without samples it follows from the number of backward
-    nodes."""
+    """Return the cost of tracebacks and checks; None if unknown. Without samples, it follows from the number of
+    backward nodes.
+    """
     forward_ns, backward_ns = case.steps.phases_ns["forward"], case.steps.phases_ns["backward"]
     work = case.anomaly
     checks_ns = min(work.checks_ns if work is not None else 0.0, backward_ns)
@@ -91,8 +92,8 @@ def _measure_anomaly(case: Case) -> _Cost | None:
 def _bound(seen: SampledShare) -> tuple[float, float, float]:
     """Return the least, usual and largest share of a phase that tracebacks cost, from the number of samples in them.
 
-    Keeping and freeing tracebacks also slows the other samples. In two measured programs the forward without tracebacks
-    took 6 % of its time with them, while samples outside of tracebacks were 16 and 26 %.
+    Keeping and freeing tracebacks also slows the other samples. In two measured programs, the forward without
+    tracebacks took 6 % of its time with tracebacks, while the samples outside of tracebacks were 16 and 26 %.
     """
     return 0.8 * seen.low_frac, 1.0 - 0.4 * (1.0 - seen.share_frac), 1.0 - 0.15 * (1.0 - seen.high_frac)
 
@@ -184,7 +185,7 @@ def _judge_float64(case: Case) -> Finding | None:
 
 
 def _count_parameters(case: Case) -> tuple[int, int]:
-    """Return the number of trained float64 parameters, and of all trained parameters; 0, 0 if not recorded."""
+    """Return the number of trained float64 parameters, and the number of all trained parameters; 0, 0 if not recorded."""
     double = whole = 0
     optimizers = case.facts.get("optimizers")
     for entry in optimizers if isinstance(optimizers, list) else ():

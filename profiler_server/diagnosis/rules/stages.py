@@ -1,4 +1,4 @@
-"""The work on a batch, stage by stage: stages that the steps wait for, and stages that take the steps' processors."""
+"""The work on a batch, stage by stage: stages for which the steps wait, and stages that take processors from the steps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DOING = {"read": "reading", "transform": "transforms", "collate": "collating"}
 def _judge_slow(case: Case, stage: str, entry: str, seen: str = ".", left_frac: float = 0.5) -> Finding | None:
     """Return the finding `entry` if steps wait for batches because of `stage`, else None.
 
-    `seen` follows the stage's share in the text. `left_frac` is the share of the stage's time that usually remains
+    `seen` follows the share of the stage in the text. `left_frac` is the share of the stage's time that usually remains
     after the fix.
     """
     batches = _find_awaited(case, stage)

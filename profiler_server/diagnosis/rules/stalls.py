@@ -136,11 +136,10 @@ def _judge_periodic_stall(case: Case) -> Finding | None:
 
 
 def _find_culprit(case: Case, phase: str, excess_ns: float) -> NamedFunction | None:
-    """Return the function that takes most of the phase, if the stalls are most of the phase and the function runs in
-    them.
+    """Return the function that takes most of the phase; None if it is not certain that it runs in the stalls.
 
-    None if either is not sure. Functions are known only for the whole phase. A function that takes more of the phase
-    than all other steps do must run in the stalls.
+    The stalls must be most of the phase. Functions are known only for the whole phase. A function that takes more of
+    the phase than all other steps do must run in the stalls.
     """
     stalled_frac = min(excess_ns / max(case.steps.phases_ns[phase], 1.0), 1.0)
     culprit = find_dominant(find_in_phases(case, phase))
@@ -167,7 +166,9 @@ def _find_period(numbers: Ints) -> int | None:
 
 
 def _are_alike(excess: Floats) -> bool:
-    """Return whether most stalls are about equally long: disturbances from outside may be evenly spaced by chance."""
+    """Return whether most stalls are about equally long. Disturbances from outside may be evenly spaced by chance, but
+    differ in length.
+    """
     middle = float(np.median(excess))
     alike = (excess * limits.ALIKE_FACTOR >= middle) & (excess <= middle * limits.ALIKE_FACTOR)
     return float(alike.mean()) >= 0.75
@@ -211,7 +212,8 @@ def _judge_gc_pauses(case: Case) -> Finding | None:
 
 
 def _stop_collecting(case: Case, gc_ns: Ints, outside_ns: float) -> WhatIf:
-    """Return the what-if of no collections. It shortens the time outside of training by the collections there.
+    """Return the what-if without garbage collections. It shortens the time outside of training by the collections
+    there.
 
     Less work outside of training removes the same collections, so both changes together save them only once. The same
     is true of collections while the training thread makes its batches.
@@ -226,8 +228,10 @@ def _stop_collecting(case: Case, gc_ns: Ints, outside_ns: float) -> WhatIf:
 
 
 def _measure_waiting(case: Case, gc_ns: Ints) -> float:
-    """Return the share of the collections in the wait for data of a loader without workers. The share is the growth of
-    the wait per time of the collections (least squares), 0 if that time is constant."""
+    """Return the share of the collections that lies in the wait for data of a loader without workers.
+
+    The share is the growth of the wait per time of the collections (least squares); 0 if this time is constant.
+    """
     loop, regular = case.loading.loop, case.steps.selection.regular
     if loop.model.workers or not loop.model.batches:
         return 0.0
@@ -238,8 +242,9 @@ def _measure_waiting(case: Case, gc_ns: Ints) -> float:
 
 
 def _measure_cold(case: Case, gc_ns: Ints, mean_ns: float) -> float:
-    """Return what cold caches after collections cost in the mean step, ns; 0 if every step, or no step, follows a
-    collection."""
+    """Return the cost of cold caches after collections in the mean step, in ns. 0 if every step follows a collection,
+    or none does.
+    """
     regular = np.flatnonzero(case.steps.selection.regular)
     after = gc_ns[np.maximum(regular - 1, 0)] > 0
     if not after.any() or after.all():

@@ -1,4 +1,4 @@
-"""The training thread's work in a step beside its operators: between the calls, within them, and in the update."""
+"""The work of the training thread in a step, apart from operators: between the calls, within them, and in the update."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def _collects(case: Case, outside_ns: float) -> bool:
 
 
 def _is_forward(case: Case) -> bool:
-    """Return whether most of the time outside is a forward that no module runs: backward computes its gradients."""
+    """Return whether most of the time outside is a forward that no module runs. It is if the backward computes
+    gradients of this time.
+    """
     lines = case.lines.hotspots if case.lines is not None else ()
     outside = [(spot, sum(spot.phases.get(phase, 0.0) for phase in OUTSIDE)) for spot in lines]
     graded = sum(share for spot, share in outside if spot.backward_frac >= limits.GRADED_FRAC * share > 0)
@@ -155,7 +157,9 @@ def _judge_optimizer_loop(case: Case) -> Finding | Abstention | None:
 
 
 def _is_unread(case: Case, optimizers: Sequence[Any], share: float) -> bool:
-    """Return whether sparse gradients can gain more than the whole update takes, as no step reads most of its rows."""
+    """Return whether sparse gradients can gain more than all of the update takes, because no step reads most of its
+    rows.
+    """
     sizes, kinds = _read_sizes(case, optimizers), case.steps.kinds
     if sizes is None or not kinds.lookups_frac or kinds.rows_frac > FEW_ROWS_FRAC:
         return False
@@ -163,8 +167,10 @@ def _is_unread(case: Case, optimizers: Sequence[Any], share: float) -> bool:
 
 
 def _find_saved(case: Case, optimizers: Sequence[Any]) -> tuple[float, float, float]:
-    """Return the share of the update that fused optimizers save: usually, at least and at most. A fused update has a
-    cost per tensor and per parameter. A loop costs as much as its operators take."""
+    """Return the share of the update that fused optimizers save: usually, at least and at most.
+
+    A fused update has a cost per tensor and per parameter. A loop costs as much as its operators take.
+    """
     sizes = _read_sizes(case, optimizers)
     if sizes is None:
         return limits.LOOP_SAVED
@@ -183,7 +189,7 @@ def _find_saved(case: Case, optimizers: Sequence[Any]) -> tuple[float, float, fl
 
 
 def _limit_saved(case: Case, optimizers: Sequence[Any]) -> float:
-    """Return the largest possible share of the update in loops over tensors."""
+    """Return the largest possible share of the update that is spent in loops over tensors."""
     sizes = _read_sizes(case, optimizers)
     if sizes is None:
         return 1.0
@@ -206,7 +212,7 @@ def _read_count(value: object) -> float:
 
 
 def _read_optimizers(case: Case) -> list[Mapping[str, Any]]:
-    """Return the optimizer whose loop a window shows, if the settings of optimizers were not recorded."""
+    """Return the optimizer whose loop a window shows. This is used if the settings of optimizers were not recorded."""
     replay = case.device.replay
     seen = replay.seen.get("update_loops") if replay is not None else None
     names = [_STEP.fullmatch(name) for name in seen.examples] if seen is not None else []
