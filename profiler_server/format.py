@@ -1,8 +1,8 @@
-"""Figures for the screen, alone and in texts: the only module that formats milliseconds, percent and mebibytes.
+"""The formats of figures on the screen and in texts. No other module formats milliseconds, percent and mebibytes.
 
-Texts are in the files of `words`, an entry for each kind of fact, with a text for each case. An entry inherits the texts
-of the entry before its dot. Code begins in the line below its name. A field is a figure with its format:
-`{limits.DRIFT_FRAC:share}`. `{ranks:was|were}` is the first word for one, the second for more.
+Texts are in the files of `words`: an entry for each kind of fact, with a text for each case. An entry inherits the
+texts of the entry that its name has before the dot. Code begins in the line below its name. A field is a figure with
+its format: `{limits.DRIFT_FRAC:share}`. `{ranks:was|were}` is the first word if the number is one, else the second.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def format_difference(change_ns: float) -> str:
 def format_shares(values_frac: Sequence[float], firm: Collection[int] = ()) -> tuple[str, ...]:
     """Return the shares of a whole as percent with one decimal, rounded so that they add up to the whole.
 
-    Shares at the indices `firm` are rounded as if they stood alone, if the others can absorb the difference. A share on
-    several pages is then the same everywhere.
+    Shares at the indices `firm` are rounded as if they stood alone, if the others can absorb the difference. So a share
+    that is on several pages has the same value everywhere.
     """
     exact = [1000.0 * value for value in values_frac]
     tenths = [math.floor(value) for value in exact]
@@ -98,8 +98,10 @@ _QUOTED_PHASES = ("data_wait", "h2d", "communication")
 
 
 def format_phase_shares(shares_frac: Mapping[str, float]) -> dict[str, str]:
-    """Return the share of each phase of a step as text, the same on every page. The shares add up to the whole as in
-    `format_shares`; a share below 0.1 % has two decimals instead of `0.0 %`."""
+    """Return the share of each phase of a step as text, the same on every page.
+
+    The shares add up to the whole as in `format_shares`. A share below 0.1 % has two decimals instead of `0.0 %`.
+    """
     firm = [index for index, name in enumerate(shares_frac) if name in _QUOTED_PHASES]
     shown = format_shares(tuple(shares_frac.values()), firm)
     return {
@@ -146,7 +148,9 @@ def format_rate(value_per_s: float | None, unit: str) -> str:
 
 
 def shorten_middle(name: str, limit: int = 60) -> str:
-    """Shorten a long name in the middle, where kernel names differ least. Characters that reverse text are removed."""
+    """Shorten a long name by cutting out its middle, where kernel names differ least. Characters that reverse text are
+    removed.
+    """
     name = name.translate(_TURNS)
     if len(name) <= limit:
         return name
@@ -165,12 +169,14 @@ def format_cores(cores: float) -> str:
 
 
 def format_steps(numbers: Iterable[int], limit: int = 6) -> str:
-    """Return step numbers as ranges, `1–9, 12`. Steps beyond `limit` ranges are only counted: `and 30 more`."""
+    """Return step numbers as ranges, `1–9, 12`. Steps after `limit` ranges are only counted: `and 30 more`."""
     return format_runs(find_runs(numbers), limit)
 
 
 def say_cut(steps: Sequence[int], durations_ns: Sequence[int], noun: str) -> str:
-    """Return a sentence on the steps that a chart cuts off at its top, with a leading space. The lists are not empty."""
+    """Return a sentence on the steps that a chart cuts off at its top; it begins with a space. The lists must not be
+    empty.
+    """
     longest = max(range(len(steps)), key=lambda at: durations_ns[at])
     name, length = f"{noun} {steps[longest]:,}", format_duration(durations_ns[longest])
     if len(steps) == 1:
@@ -274,8 +280,9 @@ def fill_in(text: str, values: Mapping[str, object]) -> str:
 
 
 def say(entry: str, text: str, **values: object) -> str:
-    """Return a sentence of an entry, filled with `values`. A part in brackets is left out if one of its values is None,
-    zero or empty."""
+    """Return a sentence of an entry, filled with `values`. A part in brackets is left out if any value in it is None,
+    zero or empty.
+    """
     return "".join(_say_part(part, values) for part in re.split(r"(\[[^]]*\])", read_texts()["sentences"][entry][text]))
 
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PageRequest:
-    """The input of a page. `query` is the URL's query, already bounded in size and number."""
+    """The input of a page. `query` is the query of the URL; its size and number of entries are bounded already."""
 
     run: Run
     run_id: str
@@ -44,10 +44,10 @@ class PageRequest:
 
 
 def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> Notice | None:
-    """Return why a table of a rank cannot be shown, None if it can. `title` and `remedy` are for a table that is
-    missing, empty or switched off.
+    """Return why a table of a rank cannot be shown; None if it can be shown.
 
-    Raises TableMissingError, TableBrokenError or NewerSchemaError if the rank's own manifest cannot be read.
+    `title` and `remedy` are used for a table that is missing, empty or switched off. Raises TableMissingError,
+    TableBrokenError or NewerSchemaError if the rank's own manifest cannot be read.
     """
     status = rank.status(table)
     if status.state == "there":
@@ -73,8 +73,11 @@ def read_steps(rank: RankRun, title: str) -> StepRows | Notice:
 
 
 def choose_remedy(rank: RankRun, table: str, remedy: str) -> str:
-    """Return the code that would fill a table, empty if no code would. `remedy` is the code that switches on the
-    table's option. If detailed windows were already on, the code for an earlier window is returned instead."""
+    """Return the code that would fill a table; empty if no code would.
+
+    `remedy` is the code that switches on the table's option. If detailed windows were already on, the code for an
+    earlier window is returned instead.
+    """
     if table in _OPTIONAL:
         return remedy if rank.status(table).state == "off" and not rank.manifest.is_trace else ""
     window = next((signal for signal in rank.manifest.signals if signal.name == "window"), None)
@@ -94,7 +97,7 @@ def _infers(rank: RankRun) -> bool:
 
 
 def explain_nothing(rank: RankRun, table: str) -> str:
-    """Return why a table was never written or has no row; "" if no reason is known here."""
+    """Return why a table was never written or has no row; "" if this function knows no reason."""
     manifest = rank.manifest
     if manifest.is_trace and table in _OPTIONAL:
         return _NEVER_IN_TRACE
@@ -105,7 +108,7 @@ def explain_nothing(rank: RankRun, table: str) -> str:
 
 
 def explain_import(rank: RankRun, table: str) -> Notice | None:
-    """Return why an imported trace lacks a table that its profiler could have filled, and how to fill it.
+    """Return why an imported trace lacks a table, and how to fill it. Its profiler could have recorded the table.
 
     None for a run that Stepscope recorded, and for a table that no trace can fill.
     """
@@ -173,8 +176,9 @@ def explain_delay(delay: NotReady) -> Notice:
 
 
 def build_part(title: str, make: Callable[[], T | Notice | NotReady]) -> tuple[T | None, Notice | None]:
-    """Build one section of a page. Return a notice instead if the section fails, is not ready, or has nothing to show,
-    so that the other sections remain."""
+    """Build one section of a page. If it fails, is not ready, or has nothing to show, return a notice, so that the
+    other sections remain.
+    """
     try:
         made = make()
     except RunError as error:

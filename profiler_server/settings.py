@@ -1,4 +1,4 @@
-"""The settings of a server. Defaults are only here."""
+"""The settings of a server. Their defaults are only in this module."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ TOKEN_FORM = re.compile(r"[A-Za-z0-9._~-]{16,256}")
 
 @dataclass(frozen=True)
 class Settings:
-    """`allowed_hosts` are further host names that browsers may use for the server, such as a proxy's.
+    """The settings of a server.
 
-    `upload_limit_bytes` is the largest upload from a browser; 0 refuses all. `import_memory_bytes` is the memory limit
-    of the process that imports an upload. `otlp_endpoint` is the receiver of OpenTelemetry metrics, empty for none.
+    `allowed_hosts` are further host names that browsers may use for the server, such as a proxy's. `upload_limit_bytes`
+    is the largest upload from a browser; 0 refuses all uploads. `import_memory_bytes` is the memory limit of the
+    process that imports an upload. `otlp_endpoint` is the receiver of OpenTelemetry metrics, empty for none.
 
-    Without a `token` a server on loopback answers everyone who reaches it, and a server on a network answers nobody.
+    Without a `token`, a server on loopback answers everyone who reaches it, and a server on a network answers nobody.
     """
 
     base_dir: Path

@@ -42,8 +42,9 @@ class FunctionRow:
 
 @dataclass(frozen=True)
 class StackPart:
-    """A phase or a stage. `lead` names the function with the largest share, or the reason why no function is named. A
-    part with `is_open` is unfolded at first."""
+    """A phase or a stage. `lead` names the function with the largest share, or gives the reason why no function is
+    named. A part with `is_open` is unfolded at first.
+    """
 
     label: str
     samples: str

@@ -11,7 +11,9 @@ from profiler_server.format import format_duration, format_shares
 
 @dataclass(frozen=True)
 class Stat:
-    """A named figure and its meaning. `page` is the page that explains it; with `pending` it is being computed."""
+    """A named figure and its meaning. `page` is the page that explains it. With `pending`, the figure is still being
+    computed.
+    """
 
     label: str
     value: str
@@ -22,7 +24,7 @@ class Stat:
 
 @dataclass(frozen=True)
 class Part:
-    """A component of a time. `color` is a category; `share_frac` fills the bar.
+    """A component of a time. `color` is a category; `share_frac` is the filled part of the bar.
 
     `carrier` is the step that holds most of this time, None if no single step does.
     """
@@ -38,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Link:
-    """A choice. `query` is the full query of the page that it opens."""
+    """A choice. `query` is the complete query of the page that it opens."""
 
     label: str
     query: Mapping[str, str]
@@ -47,7 +49,7 @@ class Link:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of formatted text; `left_out` is the number of rows not shown.
+    """A table of formatted text. `left_out` is the number of rows that are not shown.
 
     `bars` holds a percentage per row, `spans_ns` a range on the timeline per row. Each is empty if the table has none.
     """

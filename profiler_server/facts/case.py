@@ -380,16 +380,17 @@ class Text:
 class Finding:
     """The result of a rule. The diagnosis makes the prediction from `what_if`, in the same way for every rule.
 
-    `evidence` is where the user can see the fact: the average step by default. `what_if` None claims no step time.
-    `doubt_frac` is the doubt about the gain of the stated extent, as a share of it, beside the errors of simulation and
-    chance. It is None if how much the change saves is not known beforehand: no step time is shown then. `least_frac` is
-    the share of the gain that a poor version saves. `severity` is set by rules that claim no step time; of what is worth
-    a look, info says a place and no change. `settings` are
-    the DataLoader arguments to set, empty for other code. `saved_per_step_frac` is the saving between the steps, as a
-    share of the steps: step changes that save less are listed after this finding. `otherwise` is the fact to state if the
-    change gains too little. `basis` is how the prediction was made, if it was not simulated or computed as usual.
-    `subject` is the function or line that a finding is about, if it is about nothing else: another finding that names it
-    makes this one needless. `least_step_ns` is the step if that cost nothing.
+    `evidence` is the place where the user can see the fact, by default the average step. A `what_if` of None claims no
+    step time. `doubt_frac` is the doubt about the gain of the stated extent, as a share of the gain, beside the errors
+    of simulation and chance. It is None if the saving of the change is not known beforehand; then no step time is
+    shown. `least_frac` is the share of the gain that a poor version saves. `severity` is set by rules that claim no
+    step time. If a finding is only worth a look, the severity info means that it names a place and no change.
+
+    `settings` are the DataLoader arguments to set, empty for other code. `saved_per_step_frac` is the saving between
+    the steps, as a share of the steps; step changes that save less are listed after this finding. `otherwise` is the
+    fact to state if the change gains too little. `basis` is how the prediction was made, if it was not simulated or
+    computed as usual. `subject` is set if the finding is only about one function or line. Such a finding is needless if
+    another finding names the subject. `least_step_ns` is the step if the subject cost nothing.
     """
 
     text: Text
@@ -411,9 +412,9 @@ class Rule:
     """One rule. Rules with the same `knob` change the same setting, so only the best of them is shown with its gain.
 
     `muted_when_input_bound` silences rules on the device or the update while the loop starves. `stage` is the stage of
-    the data pipeline that the rule covers ("loader" for how the loader fetches). If that stage starves the step and no
-    change is known to gain, the finding is shown without a prediction. `about` is the rule's sentence in the list of
-    rules, if its judge has no docstring.
+    the data pipeline that the rule covers ("loader" for the way in which the loader fetches). If this stage starves the
+    step and no change is known to gain, the finding is shown without a prediction. `about` is the rule's sentence in
+    the list of rules, if its judge has no docstring.
     """
 
     id: str
@@ -429,10 +430,11 @@ class Rule:
 class Claim:
     """A finding with its predicted step time, alone or on top of the fix `after`.
 
-    `step_ns` and its range are for the extent that the finding states; `is_shown` if the doubt about them is small enough.
-    The other figures are for the order. `usual_ns` is the step after a usual version of the fix, `least_gain_ns` the gain
-    of a poor one, and `sure_gain_ns` the usual gain after all doubt about the measurement. `feeds` means that the fix only changes how batches are made. `instead_of` is the
-    better fix to which this fix is an alternative. `is_probed` means that the probe measured the step that remains.
+    `step_ns` and its range are for the extent that the finding states. `is_shown` is true if the doubt about them is
+    small enough. The other figures are for the order. `usual_ns` is the step after a usual version of the fix.
+    `least_gain_ns` is the gain of a poor version, and `sure_gain_ns` the usual gain after all doubt about the
+    measurement. `feeds` means that the fix changes only the making of batches. `instead_of` is the better fix to which
+    this fix is an alternative. `is_probed` means that the probe measured the step that remains.
     """
 
     rule: Rule

@@ -1,4 +1,4 @@
-"""The ranks of a job: who waits for whom, for what, and how they exchange gradients."""
+"""The ranks of a job: which rank waits for which, the reason, and how they exchange gradients."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ COLLECTING, STARVED, BETWEEN, SAVING = "garbage", "no_processor", "between", "ch
 
 @dataclass(frozen=True)
 class Cause:
-    """One cause that made the step longer: a phase, or `garbage` for collections within phases, `no_processor` for time
-    without a processor, `between` for time between steps, `checkpoint` for saving."""
+    """One cause that made the step longer.
+
+    `name` is a phase, `garbage` for collections within phases, `no_processor` for time without a processor, `between`
+    for time between steps, or `checkpoint` for saving.
+    """
 
     name: str
     excess_ns: float
@@ -35,7 +38,7 @@ class Garbage:
     """Garbage collection that stops one rank after the other. `chance` is the chance of a pause on one rank in one
     step.
 
-    If all ranks paused at the same step, the mean step would be `gain_ns` shorter.
+    The mean step would be `gain_ns` shorter if all ranks paused at the same step.
     """
 
     pause_ns: float
@@ -45,10 +48,10 @@ class Garbage:
 
 @dataclass(frozen=True)
 class Pause:
-    """A few steps with waits for the last rank that are so long that they make up most of all waiting.
+    """A few steps with very long waits for the last rank, which make up most of all waiting.
 
     There are `count` such waits. The longest was `waited_ns`, for `rank` in `step`, because of `causes`. Without all of
-    them the mean step would be `mean_ns` shorter. `steps` are left out of the other figures.
+    them the mean step would be `mean_ns` shorter. The other figures leave out the steps `steps`.
     """
 
     rank: int
@@ -67,10 +70,10 @@ Source = Literal["collectives", "steps"]
 class LateRank:
     """The rank that comes latest to the meetings of the ranks, slow or not.
 
-    `own_ns` is its mean step outside of collectives, `others_ns` the median of the `others` that it is compared with.
-    `late_frac` is the difference over the whole step. `phase` is the phase with the largest excess over the others'
-    median. `gain_ns` is the most that the step gains if this rank and all slow ranks are in time. `causes` are what
-    took this rank longer than the others, longest first.
+    `own_ns` is its mean step outside of collectives. `others_ns` is the median of the `others` with which it is
+    compared. `late_frac` is the difference of the two, divided by the whole step. `phase` is the phase with the largest
+    excess over the others' median. `gain_ns` is the most that the step gains if this rank and all slow ranks are in
+    time. `causes` took longer on this rank than on the others, longest first.
     """
 
     rank: int
@@ -86,7 +89,7 @@ class LateRank:
 
     @property
     def waits_for_data(self) -> bool:
-        """Whether the rank is late mainly because it waits for its data."""
+        """Whether the rank is late mainly because it waits for its own data."""
         excess_ns = self.phase_ns - self.phase_others_ns
         return self.phase == "data_wait" and excess_ns >= MOST_FRAC * (self.own_ns - self.others_ns)
 
@@ -95,13 +98,15 @@ class LateRank:
 class RankComparison:
     """The comparison of ranks, whatever the verdict. `source` is the kind of meetings.
 
-    `blame_ns` is for each rank the most that the mean step shortens if that rank alone were in time. `last_frac` is for
-    each rank the share of the steps in which it is last. `least_frac` is the least slowdown, as a share of the step,
-    that would be named. `residual_ns` is the 50th and the 95th percentile of the error of the lateness. `left_out` are
-    ranks with too little in common with the others. `is_hidden` means that working and waiting cannot be separated.
-    `transfer_ns` is the mean over steps of the time that collectives hold the rank that waits least in the step. In a
-    pipeline of several `stages` each rank is compared within its own stage. `pause` is a wait of a few steps that no
-    other figure includes.
+    `blame_ns` has for each rank the most by which the mean step shortens if only this rank were in time. `last_frac`
+    has for each rank the share of the steps in which it is last. `least_frac` is the least slowdown that would be
+    named, as a share of the step. `residual_ns` has the 50th and the 95th percentile of the error of the lateness.
+    `left_out` are ranks that share too little with the others. `is_hidden` means that working and waiting cannot be
+    separated.
+
+    In each step, collectives hold one rank the least; `transfer_ns` is the mean over the steps of this rank's held
+    time. In a pipeline of several `stages`, each rank is compared within its own stage. `pause` is a wait of a few
+    steps that no other figure includes.
     """
 
     latest: LateRank
@@ -148,8 +153,10 @@ class NotJudged(_NotCompared):
 
 @dataclass(frozen=True)
 class Apart(_NotCompared):
-    """Verdict: the ranks were not in their collectives together. The same collectives took each rank another time in
-    all: `lasted_ns`, from the first to the last."""
+    """Verdict: the ranks were not in their collectives together.
+
+    The same collectives took each rank a different total time: `lasted_ns`, from the first collective to the last.
+    """
 
     lasted_ns: Mapping[int, int]
 
@@ -158,8 +165,8 @@ class Apart(_NotCompared):
 class Strangers(_NotCompared):
     """Verdict: `ranks` were not in the collectives of `others`.
 
-    `by` is bytes if their messages have other sizes. It is times if the two sides left at different moments, however
-    the clocks are set.
+    `by` is bytes if their messages have other sizes. It is times if the two sides left at different moments, even after
+    the clocks are aligned.
     """
 
     ranks: tuple[int, ...]
@@ -176,15 +183,16 @@ class Alike(_NamesNobody):
 
 @dataclass(frozen=True)
 class Unsure(_NamesNobody):
-    """Verdict: a rank is far enough behind to be named, but noise may explain it."""
+    """Verdict: a rank is far enough behind to be named, but noise may explain its lateness."""
 
     comparison: RankComparison
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """The steps from `first` to `last`, in which a rank is late by `late_ns` on average. In the other steps it is in
-    time."""
+    """The steps from `first` to `last`, in which a rank is late by `late_ns` on average. In all other steps it is in
+    time.
+    """
 
     first: int
     last: int
@@ -196,7 +204,7 @@ class Stretch:
 class Slow:
     """Verdict: the latest rank holds the others up by more than noise explains, and so do the ranks in `also_slow`.
 
-    If only occasional long waits show it, `longest` is the number of long waits in which the rank was last, and the
+    If only occasional long waits show this, `longest` has the number of long waits in which the rank was last, and the
     number of all long waits. `stretch` is the section of the run in which the single slow rank is late, None without a
     clear begin or end.
     """
@@ -217,8 +225,10 @@ class Slow:
 
 @dataclass(frozen=True)
 class Handover:
-    """Verdict: before `step` the others waited for one rank, and from `step` on for another. `before_ns` and `after_ns`
-    are the mean lateness of each rank in its steps."""
+    """Verdict: before `step` the others waited for one rank, and from `step` on for another one.
+
+    `before_ns` and `after_ns` are the mean lateness of each of the two ranks in its own steps.
+    """
 
     comparison: RankComparison
     step: int
@@ -237,8 +247,9 @@ class Handover:
 class Turns:
     """Verdict: the ranks come last in turns. A step would be `gain_ns` shorter if they came together.
 
-    `causes` are what takes the last rank longer than the others. `is_one_phase` means that one phase has most of that
-    time, and a much larger share of it than of the work. `entropy_frac` is 1 if all ranks come last equally often.
+    `causes` take the last rank longer than the others. `is_one_phase` means that one phase has most of this extra time,
+    and that its share of the extra time is much larger than its share of the work. `entropy_frac` is 1 if all ranks
+    come last equally often.
     """
 
     comparison: RankComparison
@@ -266,8 +277,10 @@ class HeavyStage:
 
 @dataclass(frozen=True)
 class UnevenWork:
-    """Verdict: within pipeline stages some micro-batches take longer than others. With equal micro-batches the step
-    would be `gain_ns` shorter."""
+    """Verdict: within pipeline stages, some micro-batches take longer than others.
+
+    With equal micro-batches the step would be `gain_ns` shorter.
+    """
 
     comparison: RankComparison
     gain_ns: float
@@ -281,7 +294,9 @@ RankVerdict = NotJudged | Apart | Strangers | Alike | Unsure | Slow | Handover |
 
 @dataclass(frozen=True)
 class Ddp:
-    """Settings of the first DistributedDataParallel. An unrecorded count is 0, an unrecorded `bucket_bytes` is empty."""
+    """Settings of the first DistributedDataParallel. A count that was not recorded is 0, a `bucket_bytes` that was not
+    recorded is empty.
+    """
 
     backend: str
     device_type: str
@@ -295,13 +310,13 @@ class Ddp:
 
     @property
     def has_tiny_buckets(self) -> bool:
-        """Whether gradients go out in many small pieces, each of which costs a round trip."""
+        """Whether gradients are sent in many small pieces. Each piece costs a round trip."""
         count = len(self.bucket_bytes)
         return count >= MANY_BUCKETS and sum(self.bucket_bytes) < count * SMALL_BUCKET_BYTES
 
     @property
     def has_one_bucket(self) -> bool:
-        """Whether all gradients go out together after the backward, when nothing hides their transfer."""
+        """Whether all gradients are sent together after the backward. Nothing then hides their transfer."""
         return len(self.bucket_bytes) == 1 and self.bucket_bytes[0] >= LEAST_SPLIT_BYTES
 
     @property
@@ -320,12 +335,12 @@ class Peer:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The other ranks of the run that were read, and who waits for whom, as on the Ranks page.
+    """The other ranks of the run that were read, and which rank waits for which, as on the Ranks page.
 
-    `ddp` is None if DistributedDataParallel was not seen. `parallel_devices` are the devices of nn.DataParallel.
+    `ddp` is None if DistributedDataParallel was not found. `parallel_devices` are the devices of nn.DataParallel.
     `is_sharded` means that the ranks scatter gradients and gather parameters, as FSDP and DeepSpeed's ZeRO do.
-    `culprit` is the function that takes most of the slow rank's delay, unless another rank spends that phase in it,
-    too.
+    `culprit` is the function that takes most of the slow rank's delay. It is None if another rank spends this phase in
+    the same function.
     """
 
     world_size: int
@@ -344,8 +359,8 @@ class Ranks:
     def bound_gain_ns(self, phases: tuple[str, ...], saved_frac: float) -> float:
         """Return an upper bound in ns of the job's gain if ranks spend `saved_frac` less time in some phases.
 
-        The bound is infinite in a pipeline, and unless a rank is surely slow. With a slow rank, the job still waits for
-        its other work: the change shortens the delay of the slow rank, or the work of all ranks.
+        The bound is infinite in a pipeline, and unless a rank is certainly slow. With a slow rank, the job still waits
+        for the rest of that rank's work. The change shortens the delay of the slow rank, or the work of all ranks.
         """
         verdict = self.verdict
         if not isinstance(verdict, Slow) or verdict.comparison.is_hidden or self.is_pipeline:

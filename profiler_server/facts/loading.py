@@ -1,4 +1,4 @@
-"""How the steps are fed: the cost of batches, the late stage, and the loop model for the simulator.
+"""The supply of batches to the steps: the cost of batches, the late stage, and the loop model for the simulator.
 
 Times are ns; `*_ns` per step are means.
 """
@@ -47,8 +47,11 @@ class Readiness:
 
 @dataclass(frozen=True)
 class Receiving:
-    """`idle_ns` is the mean time to take over a batch from an idle worker. `held_ns` is the longest extra time while
-    the worker makes its next batch; once that batch is made, the interpreter is free."""
+    """The cost of receiving a batch from a worker.
+
+    `idle_ns` is the mean time if the worker is idle. `held_ns` is the longest extra time while the worker makes its
+    next batch. Once that batch is made, the interpreter is free.
+    """
 
     idle_ns: float
     held_ns: float
@@ -56,12 +59,12 @@ class Receiving:
 
 @dataclass(frozen=True)
 class BatchTimes:
-    """Work on each batch, in request order; every array has one value per batch.
+    """The work on each batch, in request order; every array has one value per batch.
 
-    `cpu_ns` is None if no stage recorded its processor time. `stretch` is the work's duration over its processor time,
-    because others held the processors. `bytes` is the size of a batch, 0 if unknown. `held_ns` is how long each batch
-    occupies its worker, without the waits of sending, which run beside the next batch; None means all of the work.
-    `receiving` is the training thread's cost of taking a batch over.
+    `cpu_ns` is None if no stage recorded its processor time. `stretch` is the duration of the work divided by its
+    processor time; it exceeds 1 if others held the processors. `bytes` is the size of a batch, 0 if unknown. `held_ns`
+    is how long each batch occupies its worker, None for all of the work. It leaves out the waits of sending, which run
+    beside the next batch. `receiving` is the cost for the training thread of receiving a batch.
     """
 
     stages_ns: Mapping[str, Floats]
@@ -80,9 +83,9 @@ class BatchTimes:
         return min(1.0, float(self.cpu_ns.sum() / self.total_ns.sum()))
 
     def without_sampling(self, batch_ns: float) -> BatchTimes:
-        """Return the same work, with receiving shortened by the `batch_ns` of choosing samples.
+        """Return the same work, with receiving shortened by `batch_ns`, the time of choosing samples.
 
-        Choosing runs within the request, after the batch was received.
+        Samples are chosen within the request, after the batch was received.
         """
         if self.receiving is None:
             return self
@@ -90,15 +93,16 @@ class BatchTimes:
         return replace(self, receiving=replace(self.receiving, idle_ns=left_ns))
 
     def share(self, stage: str) -> float:
-        """Return the share of all work that the stage took, 0 for an absent stage."""
+        """Return the share of all work that the stage took; 0 for a missing stage."""
         whole = float(self.total_ns.sum())
         return float(self.stages_ns[stage].sum()) / whole if whole and stage in self.stages_ns else 0.0
 
 
 @dataclass(frozen=True)
 class Crowding:
-    """Reading by few workers at once (a third of the batches) and by many: the number of workers, and their total bytes
-    per second."""
+    """Two cases of reading: by few workers at once (a third of the batches), and by many. Each has the number of
+    workers, and their total bytes per second.
+    """
 
     few: float
     many: float
@@ -107,13 +111,15 @@ class Crowding:
 
     @property
     def yield_frac(self) -> float:
-        """The rate increase from more workers over the expected increase: 1 if the storage keeps up, 0 for no increase."""
+        """The rate increase from more workers, divided by the expected increase. It is 1 if the storage keeps up, 0 for
+        no increase.
+        """
         return (self.many_bytes_per_s / self.few_bytes_per_s - 1.0) / (self.many / self.few - 1.0)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Means per batch, over the inspected batches. None is not recorded, or too few batches.
+    """Means per batch, over the inspected batches. None stands for not recorded, or for too few batches.
 
     `first_ns` and `later_ns` are reading times in the first epoch and in later epochs.
     """
@@ -143,10 +149,10 @@ class SamplerTimes:
 
 @dataclass(frozen=True)
 class InputFreeStep:
-    """The mean step with ready batches while the workers work, and the range of that mean.
+    """The mean step with ready batches while the workers work, and the range of this mean.
 
-    `cost_ns` is the total delay of the training for the measurement. `receiving_ns` is the time in the step to take
-    over a ready batch, None if those steps are not available.
+    `cost_ns` is the total delay of the training by the measurement. `receiving_ns` is the time in the step to receive a
+    ready batch, None if the steps for it are not available.
     """
 
     step_ns: float
@@ -185,12 +191,12 @@ class Bottleneck:
 
 @dataclass(frozen=True)
 class MeasuredLoop:
-    """The model of the loop as it ran, and how well it reproduces the run.
+    """The model of the loop as it ran, and its accuracy for this run.
 
     `own_ns` is the measured time of a regular step without the data wait; times of the model may be scaled. `fetches`
-    is batches per step; a time of the model is per batch. `check` is simulated over measured step; between 0.9 and 1.1
-    the simulator is trusted. `assumed` means that the processor share of the work is a guess. `contention_frac` is the
-    share of the processors that other programs took while work wanted them.
+    is the number of batches per step; a time of the model is per batch. `check` is the simulated step divided by the
+    measured step; between 0.9 and 1.1 the simulator is trusted. `assumed` means that the processor share of the work is
+    a guess. `contention_frac` is the share of the processors that other programs took while work wanted them.
     """
 
     model: LoopModel
@@ -208,7 +214,7 @@ class MeasuredLoop:
 
 @dataclass(frozen=True)
 class LoaderArguments:
-    """The arguments of a DataLoader that advice refers to, as the manifest has them."""
+    """The arguments of a DataLoader that advice refers to, as in the manifest."""
 
     id: int
     dataset: str
@@ -229,7 +235,7 @@ class LoaderArguments:
 
 @dataclass(frozen=True)
 class Choice:
-    """A number of workers, and how it was found, in words to follow a colon."""
+    """A number of workers, and the way in which it was found, in words that can follow a colon."""
 
     workers: int
     reason: str
@@ -237,10 +243,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Choices:
-    """Arguments that the simulation proposes, each None if the run gives no reason for it.
+    """Arguments that the simulation proposes. Each is None if the run gives no reason for it.
 
-    `fewer_workers` keep the step as short. `prefetch` is the least depth within 3 % of the best. `spared_ns` is how
-    long a step queues for a processor that the workers hold; less work of the workers saves it.
+    `fewer_workers` keep the step as short as now. `prefetch` is the least depth within 3 % of the best. `spared_ns` is
+    how long a step queues for a processor that the workers hold; less work of the workers saves this time.
     """
 
     workers: Choice | None = None
@@ -251,11 +257,10 @@ class Choices:
 
 @dataclass(frozen=True)
 class Loading:
-    """How one DataLoader feeds the steps; `loader` is None for a run without a DataLoader. `watched` is the iterable
-    that the script gave to `collector.watch` instead.
+    """The supply of batches by one DataLoader. `loader` is None for a run without a DataLoader.
 
-    `wait_ns` is the wait for batches in a regular step, `mean_wait_ns` in the mean step. `batches` is None if the work
-    on batches was not recorded.
+    `watched` is the iterable that the script gave to `collector.watch` instead. `wait_ns` is the wait for batches in a
+    regular step, `mean_wait_ns` in the mean step. `batches` is None if the work on batches was not recorded.
     """
 
     loader: LoaderArguments | None
@@ -273,7 +278,7 @@ class Loading:
 
     @property
     def name(self) -> str:
-        """The loader's number and dataset, by which the user may know it."""
+        """A name of the loader that the user may know: its number and dataset."""
         if self.watched is not None:
             return self.watched.dataset
         return f"DataLoader {self.loader.id} ({self.loader.dataset})" if self.loader is not None else "the loader"
@@ -302,7 +307,7 @@ class Loading:
 
     @property
     def work_frac(self) -> float:
-        """Work on the batches of a step over a regular step."""
+        """The work on the batches of a step, divided by a regular step."""
         return self.batch_ns * self.loop.fetches / self.loop.regular_step_ns if self.loop.regular_step_ns else 0.0
 
     @property
@@ -313,14 +318,14 @@ class Loading:
 
     @property
     def batch_samples(self) -> float:
-        """Samples in a batch, 0 if unknown."""
+        """Samples in a batch; 0 if unknown."""
         if self.batches is not None:
             return self.batches.samples
         return float(self.loader.batch_size or 0) if self.loader is not None else 0.0
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether samples are so cheap to make that fetching them one by one is most of the cost."""
+        """Whether samples are so cheap that fetching them one by one is most of the cost."""
         samples = self.batch_samples
         return samples >= 8 and 0 < self.batch_ns / samples < IN_MEMORY_NS
 
@@ -360,8 +365,10 @@ class Loading:
 
     @property
     def read_need(self) -> float | None:
-        """Cores that one reading worker keeps busy, None if unknown. If reading is most of the work, its time in the
-        queue for a processor is left out."""
+        """Cores that one reading worker keeps busy, None if unknown.
+
+        If reading is most of the work, its time in the queue for a processor is left out.
+        """
         cpu_frac = self.reading.cpu_frac if self.reading is not None else None
         if cpu_frac is None or self.batches is None or self.batches.share("read") < COMPUTED_READ_FRAC:
             return cpu_frac
@@ -378,7 +385,7 @@ class Loading:
 
     @property
     def cpu_need(self) -> float:
-        """Cores that one worker keeps busy, without waiting for a processor; 1 if unknown."""
+        """Cores that one worker keeps busy, without the time in which it waits for a processor; 1 if unknown."""
         jobs = self.loop.model.batches
         wall = sum(job.wall_ns for job in jobs)
         return sum(job.wall_ns * job.cores for job in jobs) / wall if wall else 1.0

@@ -1,4 +1,4 @@
-"""The hardware under the steps: devices and their work, a replayed window, and the processors of the host."""
+"""The hardware below the steps: devices and their work, a replayed window, and the processors of the host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class IdleCauses:
 
 @dataclass(frozen=True)
 class DeviceSummary(DeviceTimes):
-    """Times from the first to the last work, and shares of the steps. `steps_ns` is the time of all these steps."""
+    """Times from the first to the last work, and shares of the steps. `steps_ns` is the total time of these steps."""
 
     linked_only: DeviceTimes
     utilization_frac: float | None
@@ -43,21 +43,27 @@ class DeviceSummary(DeviceTimes):
 
     @property
     def whole_ns(self) -> int:
-        """The base of the shares, ns: the time of the steps, or from the first to the last work if that is longer."""
+        """The base of the shares in ns. It is the time of the steps, or the time from the first to the last work if
+        that is longer.
+        """
         return max(self.steps_ns, self.total_ns)
 
     @property
     def idle_frac(self) -> float | None:
-        """The share of the steps in which the device is idle, also before its first and after its last work; None
-        without a time."""
+        """The share of the steps in which the device is idle, None without a time. Time before its first and after its
+        last work is included.
+        """
         active_ns = self.total_ns - self.idle_ns
         return 1.0 - active_ns / self.whole_ns if self.whole_ns else None
 
 
 @dataclass(frozen=True)
 class HeldClock:
-    """`held_frac` is the share of samples in which heat or the hardware held the clock of `gpu` down. `clock_hz` is the
-    median clock in those samples, `usual_hz` the highest in the others."""
+    """A GPU with a throttled clock.
+
+    `held_frac` is the share of samples in which heat or the hardware held its clock down. `clock_hz` is the median
+    clock in these samples, `usual_hz` the highest clock in the others.
+    """
 
     gpu: str
     held_frac: float
@@ -67,13 +73,13 @@ class HeldClock:
 
     @property
     def lost_frac(self) -> float:
-        """Share of the clock lost, over all samples."""
+        """The share of the clock rate that was lost, over all samples."""
         return self.held_frac * max(1.0 - self.clock_hz / self.usual_hz, 0.0) if self.usual_hz else 0.0
 
 
 @dataclass(frozen=True)
 class Gain:
-    """Share of the window that a change saves: of a poor version, the usual version, and the best version."""
+    """The share of the window that a change saves: by a poor version, by the usual version, and by the best version."""
 
     low_frac: float
     frac: float
@@ -96,7 +102,7 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Replayed:
-    """The replay of a window. `gains` are by name of the change, `seen` are the patterns found, by rule."""
+    """The replay of a window. `gains` are by the name of the change. `seen` are the patterns that were found, by rule."""
 
     steps: int
     measured_ns: float
@@ -133,7 +139,7 @@ class Subnormals:
 
     @property
     def slower(self) -> float:
-        """The time of the multiplication over its time with numbers flushed; 1 if not measured."""
+        """The time of the multiplication, divided by its time with subnormal numbers flushed; 1 if not measured."""
         return self.plain_ns / self.flushed_ns if self.plain_ns and self.flushed_ns else 1.0
 
 
@@ -170,7 +176,9 @@ class MemoryGrowth:
 
     @property
     def is_steady(self) -> bool:
-        """Whether every sixth adds at least a quarter of its even share: a filling cache stops growing at some point."""
+        """Whether every sixth adds at least a quarter of its even share. A filling cache would stop growing at some
+        point.
+        """
         least = 0.25 * self.grown_bytes / (len(self.levels_bytes) - 1)
         return all(after - before > max(least, 0.0) for before, after in pairwise(self.levels_bytes))
 
@@ -180,14 +188,16 @@ class HostLoad:
     """Cores in use on average while steps ran. `others` is the use by other programs, never negative.
 
     `stretch` is (processor time + queueing time) / processor time: of the workers if there are any, else of the
-    process; None if not sampled. `queued_frac` is the share of its time that the training thread waited for a
-    processor, `workers_queued_frac` the same for all workers together. `usable` is the use of cores that the run may
-    use, None if only the whole machine was sampled; then `others_anywhere` includes other programs on cores that the
-    run may not use. `throttled_frac` is the share of the control group's periods that ended in a stop,
-    `throttled_cores` the processors stopped on average. `memory_stall_frac` is the share of time in which something in
-    the group waited for memory, `system_stall_frac` the same for the whole system if only that was sampled.
-    `busiest_worker` is cores of one worker, `main_thread` of the main thread, `python_threads` of the process's other
-    Python threads.
+    process; None if not sampled. `queued_frac` is the share of the training thread's time in which it waited for a
+    processor; `workers_queued_frac` is the same for all workers together. `usable` is the use of cores that the run may
+    use, None if only the whole machine was sampled. In that case, `others_anywhere` includes other programs on cores
+    that the run may not use.
+
+    `throttled_frac` is the share of the control group's periods that ended in a stop; `throttled_cores` is the mean
+    number of stopped processors. `memory_stall_frac` is the share of time in which a process of the group waited for
+    memory; `system_stall_frac` is the same for the whole system, if only that was sampled. `busiest_worker` is the use
+    of cores by one worker, `main_thread` by the main thread, and `python_threads` by the process's other Python
+    threads.
     """
 
     process: float | None
@@ -210,7 +220,9 @@ class HostLoad:
 
     @property
     def in_use(self) -> float | None:
-        """Use of the cores that the run may use, as far as the samples separate these cores; None if not sampled."""
+        """The use of the cores that the run may use; None if not sampled. If the samples do not separate these cores,
+        it is the use of all cores.
+        """
         return self.system if self.usable is None else self.usable
 
 
@@ -234,7 +246,7 @@ class DeviceEntry:
 
 @dataclass(frozen=True)
 class HostWaits:
-    """How long the device waits in the mean step for work of the host, and for which, the longest first."""
+    """How long the device waits in the mean step for work of the host, and the names of this work, the longest first."""
 
     waits_ns: float
     step_ns: float
@@ -246,8 +258,8 @@ class Device:
     """The devices of the rank and their work. `dispatch_frac` is the share of the step that the host spends in
     operators.
 
-    `replay` is of the last detailed window, None if there is none or no launch is known. `memory_peak_frac` is the most
-    of a device's memory that was in use.
+    `replay` is the replay of the last detailed window, None if there is no window or no launch is known.
+    `memory_peak_frac` is the largest share of a device's memory that was in use.
     """
 
     entries: tuple[DeviceEntry, ...]
@@ -273,9 +285,10 @@ class Device:
 
     @property
     def shares(self) -> DeviceShares | None:
-        """The device's times as shares of the whole steps, not only from its first to its last work; None if unknown.
+        """The device's times as shares of the whole steps, not only of the time from its first to its last work; None
+        if unknown.
 
-        Before its first and after its last work of a step the device is idle because nothing was launched.
+        Before its first and after its last work of a step, the device is idle because nothing was launched.
         """
         device = self.summary
         if device is None or not device.total_ns or device.utilization_frac is None:
@@ -294,12 +307,12 @@ class Device:
         )
 
     def find_gain(self, change: str) -> Gain | None:
-        """Return the saving of a change in the replayed window; None if unknown or the replay is not trusted."""
+        """Return the saving of a change in the replayed window; None if unknown, or if the replay is not trusted."""
         return self.replay.gains.get(change) if self.replay is not None and self.replay.is_valid else None
 
     @property
     def is_dispatching(self) -> bool:
-        """Whether the host spends its time launching, as far as known. Otherwise an idle device waits for Python."""
+        """Whether the host spends its time launching; true if unknown. If it does not, an idle device waits for Python."""
         return self.dispatch_frac is None or self.dispatch_frac >= DISPATCH_FRAC
 
 
@@ -307,7 +320,7 @@ class Device:
 class Host:
     """The processors: `cores` that the run may use, and their load while steps ran, None if not sampled.
 
-    `load.others` is the use of those cores by other programs. `first` and `last` are the loads during the first and the
+    `load.others` is the use of these cores by other programs. `first` and `last` are the loads during the first and the
     last sixth of the steps.
     """
 
@@ -318,12 +331,14 @@ class Host:
 
     @property
     def others_frac(self) -> float:
-        """Share of the cores that other programs took, 0 if not sampled."""
+        """The share of the cores that other programs took; 0 if not sampled."""
         return self.load.others / self.cores if self.load is not None and self.cores else 0.0
 
     @property
     def got_busier(self) -> bool:
-        """Whether others used the processors more, or work waited longer for them, at the end than at the start."""
+        """Whether the host was busier at the end than at the start: others used the processors more, or work waited
+        longer for them.
+        """
         if self.first is None or self.last is None:
             return False
         taken = (self.last.others - self.first.others) / self.cores

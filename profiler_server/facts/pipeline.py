@@ -1,4 +1,4 @@
-"""The activity of the stages and queues of a data pipeline, a DataLoader's or the user's own."""
+"""The activity of the stages and queues of a data pipeline. The pipeline is a DataLoader's or the user's own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ WORKER_STAGES = ("read", "transform", "collate", "send")
 
 @dataclass(frozen=True)
 class QueueSummary:
-    """`usage_frac` is mean depth / capacity, `empty_frac` the share of samples at depth 0: no batch was ready, neither in the
-    queue nor received ahead of its turn."""
+    """A queue's use. `usage_frac` is mean depth / capacity.
+
+    `empty_frac` is the share of samples at depth 0. No batch was ready then, neither in the queue nor received ahead of
+    its turn.
+    """
 
     name: str
     capacity: int
@@ -22,8 +25,10 @@ class QueueSummary:
 
 @dataclass(frozen=True)
 class StageSummary:
-    """Shares are of the replicas' wall time, or of the steps for stages in the training process. `mean_ns` is work per
-    batch. `loader` is None for a stage of the user's."""
+    """The work of one stage. `mean_ns` is the work per batch. `loader` is None for a stage of the user.
+
+    Shares are of the wall time of the replicas. For stages in the training process they are shares of the steps.
+    """
 
     name: str
     replicas: int
@@ -37,7 +42,7 @@ class StageSummary:
 
 @dataclass(frozen=True)
 class OwnStage:
-    """A stage of the user's, with the queues that the stage was seen to wait for: `inputs` to read, `outputs` to write.
+    """A stage of the user, with the queues for which it was found to wait: `inputs` to read, `outputs` to write.
 
     `awaited_frac` is the share of the steps' wait for data during which the stage works.
     """
@@ -57,7 +62,7 @@ class Making:
     """How far the workers were behind the step.
 
     `made_frac` is the share of the requests whose batch was already finished. `unmade_wait_frac` is the share of all
-    waiting before the batch was finished; the rest was receiving.
+    waiting that lies before the end of making the batch. The rest of the waiting was receiving.
     """
 
     made_frac: float
@@ -76,8 +81,9 @@ class OwnMaking:
 class WorkerLoad:
     """The share of time that the workers work, and the share of the work that needs a processor (None: not recorded).
 
-    Waiting for a processor that others hold is not work. `queued_frac` is the share of its time that the training
-    thread waits for a processor. `making`, and `own` without workers, are None if requests and work cannot be compared.
+    Waiting for a processor that others hold is not work. `queued_frac` is the share of the training thread's time in
+    which it waits for a processor. `making`, and `own` without workers, are None if requests and work cannot be
+    compared.
     """
 
     busy_frac: float

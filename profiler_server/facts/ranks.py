@@ -22,7 +22,7 @@ class RankFigures:
     step without the time held in collectives.
 
     `noise_ns` is the standard error of `own_ns`. `starved_frac` is the share of its time in which the training process
-    was ready to run and had no processor. `reason` is why a rank has no figures, which are 0 then.
+    was ready to run and had no processor. If a rank has no figures, `reason` is the reason, and the figures are 0.
     """
 
     rank: int
@@ -47,7 +47,7 @@ def find_noun(ranks: Sequence[RankFigures]) -> str:
 
 @dataclass(frozen=True)
 class RankGrid:
-    """A figure by rank (row) and by group of `size` steps from `first` (column); NaN if unknown."""
+    """A figure by rank (rows) and by group of `size` steps from `first` on (columns); NaN if unknown."""
 
     ranks: tuple[int, ...]
     first: npt.NDArray[np.int64]
@@ -60,8 +60,8 @@ class CollectiveRow:
     """The calls of one name by one rank. `wait_ns` is None if no other rank's calls match. `late` is the number of
     calls in which this rank came last.
 
-    Bandwidths are over the transfer time, None if the sizes are unknown. Without matching calls they are over the
-    rank's own time, which includes its waits, and are lower bounds.
+    Bandwidths are over the transfer time, None if the sizes are unknown. Without matching calls, bandwidths are over
+    the rank's own time, which includes its waits. They are then lower bounds.
     """
 
     rank: int
@@ -93,9 +93,10 @@ class Collectives:
 
 @dataclass(frozen=True)
 class SlowCall:
-    """The call with the largest excess time: the `number`-th of its name and group in a step, from 1, of `count`.
+    """The call with the largest excess over its expected time: call `number` (from 1) of `count` calls of its name and
+    group in a step.
 
-    `transfer_ns` is its median transfer over the steps, `expected_ns` the transfer to expect at the speed of other
+    `transfer_ns` is its median transfer over the steps. `expected_ns` is the transfer to expect at the speed of other
     calls.
     """
 
@@ -115,16 +116,19 @@ class SlowCall:
 
 @dataclass(frozen=True)
 class JobSlowdown:
-    """What-if figures of a job. Each S is a ratio of mean step times to those of the ideal job, 1 for no slowdown.
+    """What-if figures of a job. Each S is a ratio of mean step times: the altered job divided by the ideal job, 1 for
+    no slowdown.
 
-    `slowdown` is S, `waste_frac` 1 - 1/S. `discrepancy_frac` is the measured mean step over the modelled one, less 1.
-    `by_operation`, `by_rank` and `by_stage` are S if only that operation, rank or stage stays as measured.
-    `worker_share` (M_W) and `stage_share` (M_S) are the shares of the loss that mending the worst 3 % of the ranks, or
-    the last stage, would remove. `mend_rank_gain_ns` is the gain of the mean step if that rank alone were ideal. It is
-    None if ranks meet once in each step, where the verdict measures the gain by each rank's lateness.
-    `even_stages_frac` is the share of the mean step saved with equal work in all stages, `even_work_frac` with equal
-    micro-batches in each stage. `method` is replay (of every operation) or steps (one synchronisation per step).
-    `stages` are the ranks of each pipeline stage. `reason` is why the figures are absent.
+    `slowdown` is S, `waste_frac` is 1 - 1/S. `discrepancy_frac` is the measured mean step divided by the modelled one,
+    minus 1. `by_operation`, `by_rank` and `by_stage` are S if only this operation, rank or stage stays as measured.
+    `worker_share` (M_W) is the share of the loss that mending the worst 3 % of the ranks would remove; `stage_share`
+    (M_S) is the same for the last stage.
+
+    `mend_rank_gain_ns` is the gain of the mean step if only one rank were ideal. It is None if ranks meet once in each
+    step; the verdict then measures the gain by each rank's lateness. `even_stages_frac` is the share of the mean step
+    saved with equal work in all stages, `even_work_frac` with equal micro-batches in each stage. `method` is replay (of
+    every operation) or steps (one synchronisation per step). `stages` are the ranks of each pipeline stage. `reason` is
+    why figures are missing.
     """
 
     slowdown: float | None = None
@@ -145,8 +149,9 @@ class JobSlowdown:
 
 @dataclass(frozen=True)
 class Example:
-    """Ranks, with the rank that is waited for first. `step` is a typical step in which that rank came last, None if
-    unknown."""
+    """Ranks to show together; the rank that the others wait for comes first. `step` is a typical step in which this
+    rank came last, None if unknown.
+    """
 
     ranks: tuple[int, ...]
     step: int | None
@@ -163,9 +168,11 @@ class Ended:
 
 @dataclass(frozen=True)
 class Compared:
-    """Results that need at least two ranks. `own_ns` is the own work of each rank in the mean step. `devices` are the
-    devices read so far; `pending` is the number not yet read. `standstills` describes when the job stood still and went
-    on."""
+    """Results that need at least two ranks.
+
+    `own_ns` is the own work of each rank in the mean step. `devices` are the devices read so far; `pending` is the
+    number of devices that are not read yet. `standstills` describes when the job stood still and went on.
+    """
 
     verdict: RankVerdict
     own_ns: Mapping[int, float]
@@ -180,9 +187,9 @@ class Compared:
 
 @dataclass(frozen=True)
 class JobFacts:
-    """All content of the Ranks page. `query` is the query of the page's address, `numbers` are all ranks with a folder.
+    """All content of the Ranks page. `query` is the query of the page's address; `numbers` are all ranks with a folder.
 
-    `ranks` are the ranks read so far, of `wanted` in all; `is_whole` means that all were read. `compared` is None if no
+    `ranks` are the ranks read so far, of `wanted` in all. `is_whole` means that all were read. `compared` is None if no
     two ranks can be compared. `status` is NCCL's status of a job without a fault.
     """
 

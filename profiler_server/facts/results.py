@@ -1,6 +1,7 @@
-"""The results for a rank, as on pages and in `report --json`: what bounds it, what to change, its operators.
+"""The results for a rank, as on pages and in `report --json`: its bound, the changes to make, its operators.
 
-Field names are the keys of `report --json` (see docs/format.md): times are ns, shares are fractions, absent is None.
+Field names are the keys of `report --json` (see docs/format.md). Times are ns, shares are fractions, and a missing
+value is None.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ batches are ready. `pipeline`: a run without steps, limited by a stage of the us
 
 @dataclass(frozen=True)
 class BoundBy:
-    """What the run is bound by. `stage` is the limiting data stage if the kind is input, receive or pipeline.
+    """The bound of the run. `stage` is the limiting data stage if the kind is input, receive or pipeline.
 
-    `confidence` describes in words how certain that is, and why.
+    `confidence` describes in words how certain the bound is, and why.
     """
 
     kind: BoundKind
@@ -37,11 +38,11 @@ class Suggestion:
     """A claim about a step time that a re-run can check. `rule` is a stable id.
 
     `measured` and `threshold` are sentences with figures. `change` is the code to copy. Predictions are step times,
-    None if the rule makes no claim. They hold if `condition` does ("transforms took no time"), which is empty where the
-    change itself settles how much it saves. `settings` are the DataLoader arguments to set, with their values. `fix` is the
+    None if the rule makes no claim. They hold under `condition` ("transforms took no time"), which is empty if the
+    change itself determines its saving. `settings` are the DataLoader arguments to set, with their values. `fix` is the
     change in a few words. `shortens` names the phases that get shorter, empty if any may. `saved_per_step_frac` is the
-    saving of a change between the steps, as a share of the steps. `least_step_ns` is the step if a line that is worth a
-    look cost nothing: a bound, no prediction.
+    saving of a change between the steps, as a share of the steps. For a line that is worth a look, `least_step_ns` is
+    the step if the line cost nothing. It is a bound and no prediction.
     """
 
     rule: str
@@ -64,12 +65,12 @@ class Suggestion:
 
     @property
     def is_look(self) -> bool:
-        """Whether it is a line that is worth a look: no rule knows what to change there."""
+        """Whether this is a line that is worth a look. No rule knows what to change there."""
         return self.least_step_ns is not None
 
     @property
     def states(self) -> str:
-        """What the predicted step is: "If transforms took no time", or "Predicted step" without a condition."""
+        """The words before the predicted step: "If transforms took no time", or "Predicted step" without a condition."""
         return f"If {self.condition}" if self.condition else "Predicted step"
 
 
@@ -77,10 +78,10 @@ class Suggestion:
 class Diagnosis:
     """The results of all rules for one rank. `sentence` is the verdict on the Overall page.
 
-    `end` is the beginning of `sentence` if the job stands still or did not end well. `limit` is the sentence on what
-    the rank is bound by, without what to change. `silence` is why there is no suggestion, empty if there is one.
-    `warnings` are results missing because of an error in Stepscope, one line each. `lines` is the mean step by the
-    user's lines, None without stacks.
+    `end` is the beginning of `sentence` if the job stands still or did not end well. `limit` is the sentence on the
+    bound of the rank, without the changes to make. `silence` is why there is no suggestion, empty if there is one.
+    `warnings` name results that are missing because of an error in Stepscope, one line each. `lines` is the mean step
+    by the user's lines, None without stacks.
     """
 
     bound_by: BoundBy

@@ -1,4 +1,4 @@
-"""The steps of a rank: which count, what holds them up, and the functions that run in them.
+"""The steps of a rank: the steps that count, the interruptions, and the functions that run in the steps.
 
 Times are ns; `*_ns` per step are means.
 """
@@ -22,11 +22,11 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class NamedFunction:
-    """A function and its share of the samples of a phase or stage; `low_frac` to `high_frac` is the 95 % interval.
+    """A function and its share of the samples of a phase or stage. `low_frac` to `high_frac` is the 95 % interval.
 
-    `caller` is the user's function that calls a library, empty for the user's own code. `file` and `line` are where the
-    user's code was seen most often. `is_own_line` means the line itself, with everything that it calls outside Python:
-    lines of the loop and of data set methods are counted separately.
+    `caller` is the user's function that calls a library, empty for the user's own code. `file` and `line` are the place
+    where the user's code was sampled most often. `is_own_line` means that the entry is a single line, with everything
+    that it calls outside Python. Lines of the loop and of data set methods are counted separately in this way.
     """
 
     function: str
@@ -58,15 +58,15 @@ class Part:
 
     @property
     def dominant(self) -> NamedFunction | None:
-        """The function that takes most of the phase or stage; None if no function does."""
+        """The function that takes most of the phase or stage; None if there is no such function."""
         first = self.functions[0] if self.functions else None
         return first if first is not None and first.share_frac >= DOMINANT_FRAC else None
 
 
 @dataclass(frozen=True)
 class Explained:
-    """A phase of the mean step and the parts of its time that stages, lines and operators explain, in ns. Parts and
-    rest sum to the whole.
+    """A phase of the mean step and its parts in ns: those that stages, lines and operators explain. Parts and rest sum
+    to the whole.
 
     `function` takes most of the rest, called at `place`; both are empty if unknown. `is_made_again` means that an
     object or an iterator is made there in each step.
@@ -102,7 +102,7 @@ Kind = Literal["checkpoint", "validation", "between", "compile", "recompile", "r
 
 @dataclass(frozen=True)
 class Held:
-    """Something that holds the training thread. `reason` is PyTorch's reason for a compilation, otherwise ""."""
+    """An interruption that holds the training thread. `reason` is PyTorch's reason for a compilation, otherwise ""."""
 
     kind: Kind
     name: str
@@ -126,7 +126,7 @@ class Held:
 class Interruptions:
     """Interruptions of the training thread, one per index, in order of start.
 
-    `which` is the index in `held`, `depth` the nesting depth of a range. Validation and the time between epochs lie
+    `which` is the index in `held`; `depth` is the nesting depth of a range. Validation and the time between epochs lie
     between steps.
     """
 
@@ -146,7 +146,7 @@ class Interruptions:
 
 @dataclass(frozen=True)
 class HeldSum:
-    """How often something held the thread, and for how long. `longest_at_ns` is when the longest began."""
+    """How often an interruption held the thread, and for how long. `longest_at_ns` is the start of the longest one."""
 
     held: Held
     count: int
@@ -159,9 +159,9 @@ NOTHING = Interruptions((), *(np.zeros(0, np.int64),) * 4)
 
 
 def sum_interruptions(found: Interruptions) -> tuple[HeldSum, ...]:
-    """Sum the interruptions by name, except those that the user marked, longest total first.
+    """Sum the interruptions by name, longest total first. Interruptions that the user marked are left out.
 
-    Nested ranges both count. The reason is the reason of the longest interruption.
+    If ranges are nested, both count. The reason is the reason of the longest interruption.
     """
     places: dict[tuple[Kind, str], list[int]] = {}
     for place, held in enumerate(found.held):
@@ -193,7 +193,7 @@ class CompileEvents:
 
 @dataclass(frozen=True)
 class Logged:
-    """The logging library that took longest. `step_ns` is its mean per training step, calls between steps included."""
+    """The logging library that took most time. `step_ns` is its mean time per training step, with calls between steps."""
 
     name: str
     calls: int
@@ -205,8 +205,8 @@ class Logged:
 class Shift:
     """A change at index `at` of the given steps. `before_ns` and `after_ns` are the medians on both sides.
 
-    `held_frac` is the share of blocks on their own side of the middle value, before or after the change, whichever is
-    smaller.
+    A block of steps fits if it lies on its own side of the middle value. `held_frac` is the share of fitting blocks
+    before or after the change, whichever is smaller.
     """
 
     at: int
@@ -221,8 +221,9 @@ class Shift:
 
 @dataclass(frozen=True)
 class SlowConvolutions:
-    """Convolutions for which no library has code: their share of the operators' time, and the share of their time that
-    float32 saves."""
+    """Convolutions for which no library has code: their share of the operators' time, and the share of their own time
+    that float32 would save.
+    """
 
     share_frac: float = 0.0
     saved_frac: float = 0.0
@@ -230,8 +231,11 @@ class SlowConvolutions:
 
 @dataclass(frozen=True)
 class AnomalyWork:
-    """The work of anomaly detection per step. `nodes` is the number of backward nodes: the forward keeps a traceback
-    for each node. `checks_ns` is the time to check for NaN after the nodes."""
+    """The work of anomaly detection per step.
+
+    `nodes` is the number of backward nodes; the forward keeps a traceback for each node. `checks_ns` is the time of the
+    checks for NaN after the nodes.
+    """
 
     nodes: float
     checks_ns: float
@@ -239,7 +243,7 @@ class AnomalyWork:
 
 @dataclass(frozen=True)
 class ModelCalls:
-    """The calls of a module, or the batches of a loader, at one line, in some steps that were looked at.
+    """The calls of a module, or the batches of a loader, at one line, in the steps that were examined.
 
     `padded` calls had rows that are filled up to `width`, 0 for several widths; of all calls `useful_frac` is the share that is
     not filled up, `longest_frac` that of the longest row. `again` calls gave the result of an earlier call in their step;
@@ -267,11 +271,12 @@ class ModelCalls:
 
 @dataclass(frozen=True)
 class UnusedGradients:
-    """Numbers of parameters whose gradients no update used; an optimizer has `held` of them, and updates `updated` in all.
+    """Numbers of parameters whose gradients no update used. An optimizer has `held` of them; `updated` parameters were
+    updated in all.
 
-    `nodes` are ranges of backward nodes that computed nothing else, in the steps from `step` on: first and last number,
-    how often they ran before, and 2 for the whole node, 1 for a part. `backward_frac` is their share of the backward,
-    None if no detailed window shows it.
+    `nodes` are ranges of backward nodes that computed only such gradients, in the steps from `step` on. A range has the
+    first and last number, how often the nodes ran before, and 2 for the whole node or 1 for a part. `backward_frac` is
+    the share of the nodes in the backward, None if no detailed window shows it.
     """
 
     parameters: int
@@ -284,15 +289,16 @@ class UnusedGradients:
 
 @dataclass(frozen=True)
 class Kinds:
-    """The work that settings govern, as shares of the detailed steps; 0 without any.
+    """The work that depends on settings, as shares of the detailed steps; 0 without such work.
 
-    `convolutions_frac` is of images and volumes, with gradients; `has_channels_last` is their memory format, None if
-    unknown. `scores_frac` is work on matrices of attention scores that lie in memory; `is_fallback` if
-    `scaled_dot_product_attention` itself made them, `drops_scores` if dropout works on them. `lookups_frac` is the
-    backward of embeddings with gradients of all rows; a lookup reads `rows_frac` of these rows at most. Tables
-    of different shapes have `table_parameters` numbers. `pointwise_calls` is the number of small elementwise operators in
-    the backward of a step, and `large_frac` the operators that are long enough for several threads, None if unknown. `differentiates_twice` if
-    backward runs through a backward.
+    `convolutions_frac` is for convolutions of images and volumes, with gradients. `has_channels_last` is their memory
+    format, None if unknown. `scores_frac` is work on matrices of attention scores that lie in memory. `is_fallback`
+    means that `scaled_dot_product_attention` itself made them, `drops_scores` that dropout works on them.
+
+    `lookups_frac` is the backward of embeddings with gradients of all rows; a lookup reads at most `rows_frac` of these
+    rows. Tables of different shapes have `table_parameters` numbers. `pointwise_calls` is the number of small
+    elementwise operators in the backward of a step. `large_frac` is the share of operators that are long enough for
+    several threads, None if unknown. `differentiates_twice` means that a backward runs through a backward.
     """
 
     convolutions_frac: float = 0.0
@@ -308,14 +314,16 @@ class Kinds:
     differentiates_twice: bool = False
 
     def find_dense_frac(self, update_frac: float, parameters: float) -> float:
-        """Return the share of the step in gradients of all rows of embeddings and in their update. `update_frac` is the
-        share of the update of so many `parameters`."""
+        """Return the share of the step that is spent on gradients of all rows of embeddings and on their update.
+
+        `update_frac` is the share of the update of `parameters` parameters.
+        """
         return self.lookups_frac + update_frac * min(self.table_parameters / max(parameters, 1), 1.0)
 
 
 @dataclass(frozen=True)
 class SampledShare:
-    """A share from `samples` samples; `low_frac` to `high_frac` is the 95 % interval."""
+    """A share of `samples` samples. `low_frac` to `high_frac` is the 95 % interval."""
 
     samples: int
     share_frac: float
@@ -325,9 +333,11 @@ class SampledShare:
 
 @dataclass(frozen=True)
 class Sampled:
-    """The functions that ran where stacks were sampled: by combined phases, and by stages of the loader that the steps
-    wait for. `tracebacks` is the share of the forward spent on keeping tracebacks, None
-    with too few samples."""
+    """The functions that ran when stacks were sampled: by combined phases, and by stages of the loader for which the
+    steps wait.
+
+    `tracebacks` is the share of the forward spent on keeping tracebacks, None with too few samples.
+    """
 
     phases: Mapping[tuple[str, ...], Part]
     stages: Mapping[tuple[str, ...], Part]
@@ -336,8 +346,8 @@ class Sampled:
 
 @dataclass(frozen=True)
 class ChosenSteps:
-    """Training steps as equal-length arrays in time order, with the kind of each: the fields of `StepSelection` that
-    rules read.
+    """Training steps as equal-length arrays in time order, with the kind of each. The fields are those of
+    `StepSelection` that rules read.
 
     `kept` are the steps in the average; `regular` also leaves out the first step of each epoch.
     """
@@ -360,8 +370,8 @@ def read_column(rows: pa.Table, name: str) -> Ints:
 class Steps:
     """The training steps and their composition, as means over the steps of the average.
 
-    `rows` are training steps, aligned with `selection`; `other_rows` are the others. `regular_phases_ns` leave out the
-    first steps of epochs.
+    `rows` are training steps, aligned with `selection`; `other_rows` are all other rows. `regular_phases_ns` leave out
+    the first steps of epochs.
     """
 
     rows: pa.Table
@@ -390,7 +400,7 @@ class Steps:
 
     @property
     def steady(self) -> int:
-        """Number of regular steps: no warm-up, not in a window, not the first of an epoch."""
+        """Number of regular steps: steps that are not in the warm-up, not in a window, and not the first of an epoch."""
         return int(self.selection.regular.sum())
 
     def share(self, *names: str) -> float:

@@ -1,7 +1,7 @@
-"""Charts as plain dicts of Plotly's schema, with a table for readers without the chart.
+"""Charts as plain dicts of Plotly's schema, with a table for readers who do not see the chart.
 
-`frontend/static/js/figure.js` draws them, and replaces the light colours of PALETTE by the dark ones. Series enter in
-ns, and the axis has one scaled unit.
+`frontend/static/js/figure.js` draws them, and replaces the light colours of PALETTE by the dark ones. Series are given
+in ns; the axis has one scaled unit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ BINNED_BARS = 240
 class Chart:
     """A figure for a page. `caption` is a sentence. `columns` and `rows` hold the data as a formatted table.
 
-    `source` is the name under which the server redraws the chart for a range of steps, empty if the chart shows all.
+    `source` is the name under which the server redraws the chart for a range of steps, empty if the chart already shows
+    every value.
     """
 
     id: str
@@ -63,7 +64,7 @@ class Chart:
 class Line:
     """One line. `y` is in ns, or in the unit of the axes.
 
-    A `kind` of area fills to zero, band fills to the previous line. Points and ticks are not joined; ticks stay
+    A `kind` of area fills to zero; band fills to the previous line. Points and ticks are not joined; ticks stay
     separate where points would merge into a line.
     """
 
@@ -80,8 +81,8 @@ class Axes:
     """The settings of both axes. `shaded` are ranges of x.
 
     The `unit` "time" scales ns to one readable unit, and "bytes" scales bytes; any other unit is shown unchanged.
-    `y_peak` is the largest value to show, in the series' unit. Larger values are cut off at the top, which the caption
-    must mention.
+    `y_peak` is the largest value to show, in the unit of the series. Larger values are cut off at the top, and the
+    caption must mention this.
     """
 
     x_title: str = "step"
@@ -139,7 +140,7 @@ def average_runs(values: Numbers, limit: int = BINNED_BARS) -> Numbers:
 
 
 def run_length(count: int, limit: int = BINNED_BARS) -> int:
-    """Return how many values each mean of `average_runs` covers."""
+    """Return the number of values in each mean of `average_runs`."""
     return max(1, -(-count // limit))
 
 
@@ -155,7 +156,7 @@ def build_lines(x: Numbers, lines: Sequence[Line], axes: Axes | None = None, poi
 
 
 def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
-    """Build stacked columns, one per step, or one per group of steps if there are more than BINNED_BARS."""
+    """Build stacked columns: one per step, or one per group of steps if there are more than BINNED_BARS steps."""
     axes = axes or Axes()
     total = np.sum([*stack.parts.values()], axis=0) if stack.parts else np.zeros(1)
     # A column of several steps is lower than the longest of them.

@@ -43,9 +43,11 @@ class HeatLabel:
 
 @dataclass(frozen=True)
 class Heat:
-    """`image` is the address of the picture, which is stretched without smoothing. `low_ns` and `high_ns` are the ends
-    of its scale, `most_ns` the largest value. `beyond` is the number of cells far beyond the scale, which have another
-    colour."""
+    """A heat map. `image` is the address of the picture, which is stretched without smoothing.
+
+    `low_ns` and `high_ns` are the ends of its scale; `most_ns` is the largest value. `beyond` is the number of cells
+    far above the scale, which have another colour.
+    """
 
     image: str
     rows: tuple[HeatLabel, ...]
@@ -73,7 +75,7 @@ def build_heat(x: Numbers, rows: Sequence[str], values_ns: Numbers) -> Heat:
 
 
 def _find_beyond(values_ns: Numbers) -> Mask:
-    """Return a mask of a few cells whose values would flatten the colour scale: all other cells would look alike."""
+    """Return a mask of the few cells with values so large that, on one scale, all other cells would look alike."""
     known = np.isfinite(values_ns)
     if not known.any():
         return known
@@ -95,7 +97,7 @@ def _build_ticks(x: Numbers, count: int = 8) -> tuple[Tick, ...]:
 
 
 def _encode_png(alpha: Numbers, beyond: Mask) -> str:
-    """Return a data address of a red PNG with this opacity (0 to 255), violet where cells are beyond the scale."""
+    """Return a data address of a red PNG with this opacity (0 to 255). Cells above the scale are violet."""
     height, width = alpha.shape
     pixels = np.empty((height, width, 4), np.uint8)
     pixels[..., :3] = np.where(beyond[..., None], _VIOLET, _RED)

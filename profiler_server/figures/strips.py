@@ -17,7 +17,9 @@ NAME_CHARACTER_FRAC = 0.0088
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar. `x` and `width` are SVG percentages, `color` is a category, `text` is inside, `title` is shown on hover."""
+    """One bar. `x` and `width` are SVG percentages, and `color` is a category. `text` is shown inside, `title` on
+    hover.
+    """
 
     x: str
     width: str
@@ -61,7 +63,7 @@ def build_strip(stretches: Sequence[tuple[str, float, float]], whole_ns: float) 
 
 
 def build_lane(stretches: Iterable[tuple[str, float, float]], whole_ns: float) -> tuple[Bar, ...]:
-    """Return the bars of some stretches without text inside, for a row with a label beside it."""
+    """Return the bars of some stretches without text inside, for a row with a label at its side."""
     return tuple(_build_bar(phase, start, length, whole_ns, "") for phase, start, length in stretches if length > 0)
 
 

@@ -1,4 +1,4 @@
-"""A waterfall: how one total becomes another, change by change, each with its noise."""
+"""A waterfall: the changes that lead from one total to another, each with its noise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Fall:
 
 
 def find_base_ns(start_ns: float, falls: Sequence[Fall]) -> float:
-    """Return where the axis of a waterfall begins, ns: at zero, or below the lowest level and whisker."""
+    """Return the start of a waterfall's axis in ns: zero, or a value below the lowest level and whisker."""
     reaches = _list_reaches(list_levels(start_ns, falls), falls)
     lowest, highest = min(low for low, _ in reaches), max(high for _, high in reaches)
     begin = lowest - ROOM_FRAC * max(highest - lowest, 0.02 * highest)
@@ -46,7 +46,7 @@ def list_levels(start_ns: float, falls: Sequence[Fall]) -> list[float]:
 
 
 def _list_reaches(levels: Sequence[float], falls: Sequence[Fall]) -> list[tuple[float, float]]:
-    """Return the least and the greatest value that each change covers, including the whisker at its end."""
+    """Return the least and the greatest value that each change covers. The whisker at its end is included."""
     ends = zip(levels, levels[1:], falls, strict=False)
     return [
         (min(begin, end - (fall.noise_ns or 0.0)), max(begin, end + (fall.noise_ns or 0.0)))
@@ -55,7 +55,7 @@ def _list_reaches(levels: Sequence[float], falls: Sequence[Fall]) -> list[tuple[
 
 
 def build_waterfall(start_ns: float, end_ns: float, falls: Sequence[Fall], names: tuple[str, str, str]) -> Figure:
-    """Draw the changes between two totals. `names` are of the first total, the last total, and the axis."""
+    """Draw the changes between two totals. `names` are the names of the first total, the last total, and the axis."""
     levels = list_levels(start_ns, falls)
     tops = [high for _, high in _list_reaches(levels, falls)]
     scale, unit = choose_time_unit(max(*levels, end_ns))

@@ -1,4 +1,4 @@
-"""The figures of runs that record or ended recently: one reading for all monitoring systems."""
+"""The figures of runs that record or ended recently. All monitoring systems share one reading."""
 
 from __future__ import annotations
 
@@ -62,8 +62,11 @@ _STEPS_LOST = "steps_lost"
 
 @dataclass(frozen=True)
 class RankGauges:
-    """The last steps of one rank. `own_ns` is the mean step without the time held in collectives, `between_ns` the time
-    between steps; None without a step."""
+    """The last steps of one rank. `own_ns` is the mean step without the time held in collectives; `between_ns` is the
+    time between steps.
+
+    Both are None without a step.
+    """
 
     rank: int
     state: RunState
@@ -82,7 +85,7 @@ class RunGauges:
     The figures cover `ranks_read` ranks: other ranks cannot be read or are not read yet.
 
     Means are over the last 50 steps of each rank, then over the ranks. `slowdown_ratio` is the own work of the slowest
-    rank over the median of the others. It is None for one rank, or if no rank has time in collectives.
+    rank divided by the median of the others. It is None for one rank, or if no rank has time in collectives.
     """
 
     label: str
@@ -106,7 +109,7 @@ class RunGauges:
 
 
 class Gauges:
-    """The gauges of a catalog, read at most once in five seconds. Safe to use from several threads."""
+    """The gauges of a catalog, read at most once in five seconds. Several threads may use it."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -122,8 +125,8 @@ class Gauges:
     def read(self) -> tuple[RunGauges, ...]:
         """Return the newest 100 runs that record or ended within fifteen minutes.
 
-        An old list is rebuilt in the background, so a new run appears in a later answer. Ranks that this answer had no
-        time for are read in the background too.
+        An old list of runs is rebuilt in the background, so a new run appears in a later answer. Ranks for which this
+        answer had no time are read in the background, too.
         """
         with self._lock:
             if time.monotonic() - self._read_s > REFRESH_S:
@@ -136,8 +139,9 @@ class Gauges:
             return self._gauges
 
     def _catch_up(self, ranks: Sequence[RankRun]) -> None:
-        """Read ranks for the next answer, in the background. Ranks that were never read are all read; known ranks are
-        read again for a limited time."""
+        """Read ranks for the next answer, in the background. All ranks without an earlier reading are read. The others
+        are read again for a limited time.
+        """
         until_s = time.monotonic() + LATE_LIMIT_S
         for rank in ranks:
             if time.monotonic() > until_s and _read_rank.find(_read_rank.ask(rank)) is not None:
@@ -182,7 +186,7 @@ class Gauges:
         return replace(_sum_up(entry, ranks), standing_s=standing.for_ns / 1e9 if standing is not None else 0.0)
 
     def _read_ranks(self, entry: RunEntry, until_s: float) -> list[RankGauges]:
-        """Read the ranks in turns, starting where the last reading stopped."""
+        """Read the ranks of a run in turns. The reading begins where the last one stopped."""
         run = Run(entry.path)
         numbers = entry.headline.ranks[:MOST_RANKS]
         begin = self._turns[entry.path] % max(len(numbers), 1)
@@ -212,7 +216,9 @@ def _may_be_live(entry: RunEntry, now_ns: int) -> bool:
 
 
 def _renew(rank: RankRun, known: RankGauges | None) -> RankGauges | None:
-    """Return the gauges of a recording rank with its current state, because a process that dies changes no file."""
+    """Return the gauges of a recording rank with its current state. The state can change without a change of a file,
+    when a process dies.
+    """
     try:
         return replace(known, state=rank.state) if known is not None and known.state == "recording" else known
     except RunError:
@@ -287,10 +293,10 @@ def _sum_up(entry: RunEntry, ranks: Sequence[RankGauges]) -> RunGauges:
 
 
 def _find_slowest(timed: Sequence[RankGauges]) -> tuple[int | None, float | None]:
-    """Return the rank with most own work, and the ratio of its work to the median of the others. Both are None if
-    working and waiting cannot be separated.
+    """Return the rank with most own work, and the ratio of its work to the median of the others.
 
-    The work between steps that every rank does is left out, because it keeps no rank waiting.
+    Both are None if working and waiting cannot be separated. Work between steps that every rank does is left out,
+    because it makes no rank wait.
     """
     if len(timed) < 2 or not any((rank.phases_ns or {})["communication"] for rank in timed):
         return None, None
@@ -302,7 +308,9 @@ def _find_slowest(timed: Sequence[RankGauges]) -> tuple[int | None, float | None
 
 
 def make_label(run_id: str) -> str:
-    """Return an id as a label. A label that differs from its id ends in a digest, so that no two runs share a series."""
+    """Return an id as a label. If the label differs from its id, it ends in a digest, so that no two runs share a
+    series.
+    """
     text = "".join(letter if letter.isprintable() else "?" for letter in run_id)
     if text == run_id and len(text) <= LONGEST_LABEL:
         return text

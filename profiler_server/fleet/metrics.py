@@ -1,4 +1,4 @@
-"""The metrics made from gauges: name, unit, meaning and values, for all systems; and the Prometheus text."""
+"""The metrics that are made from gauges: name, unit, meaning and values, for all systems; and the Prometheus text."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Values = Iterator[tuple[Mapping[str, str], float]]
 
 @dataclass(frozen=True)
 class Metric:
-    """One exported metric. `name` has no prefix. `labels` are its labels besides `run`. `unit` is "s", "1" or the thing
-    counted.
+    """One exported metric. `name` has no prefix. `labels` are its labels other than `run`. `unit` is "s", "1", or the
+    kind of thing that is counted.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Metric:
 
 
 def _plain(read: Callable[[RunGauges], float | int | None], scale: float = 1.0) -> Callable[[RunGauges], Values]:
-    """Return a function that yields one figure without further labels, or nothing if the figure is unknown."""
+    """Return a function that yields one figure without further labels; it yields nothing if the figure is unknown."""
 
     def values(run: RunGauges) -> Values:
         value = read(run)

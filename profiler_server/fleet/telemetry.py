@@ -42,8 +42,10 @@ def check_installed() -> None:
 
 
 class Telemetry:
-    """A sender of gauges from `read` to an OTLP receiver, every 15 s until closed. A warning is logged when the
-    receiver stops answering, and again when it answers."""
+    """A sender of gauges from `read` to an OTLP receiver, every 15 s until closed.
+
+    A warning is logged when the receiver stops answering, and another when it answers again.
+    """
 
     def __init__(self, endpoint: str, read: Read, interval_s: float = INTERVAL_S) -> None:
         from opentelemetry.sdk.metrics import MeterProvider

@@ -32,7 +32,7 @@ PROPOSED = 3
 
 @dataclass(frozen=True)
 class Together:
-    """The field for choosing ranks, and a sentence on their clocks. `most` is how many may be chosen."""
+    """The field for choosing ranks, and a sentence on their clocks. `most` is the largest number of ranks to choose."""
 
     text: str
     most: int
@@ -52,8 +52,8 @@ class Chosen:
 def read_chosen(request: PageRequest) -> Chosen:
     """Return the ranks that `?ranks=5,0,3` names, and their clocks. A rank in `?rank=` comes first.
 
-    The first rank's clock is the reference, and totals are of the first rank. Without `?ranks=`, a choice is proposed.
-    If the ranks cannot be shown together, the result holds the reason and no ranks.
+    The first rank's clock is the reference, and totals are those of the first rank. Without `?ranks=`, a choice is
+    proposed. If the ranks cannot be shown together, the result has no ranks, but the reason.
     """
     if len(request.ranks) < 2:
         return Chosen(None)
@@ -95,9 +95,9 @@ class TimelinePage:
 
 
 def build(request: PageRequest) -> TimelinePage:
-    """Build the page; a large timeline is prepared in the background, and the page shows that.
+    """Build the page. A large timeline is prepared in the background; the page then shows the progress.
 
-    `?ranks=5,0,3` shows several ranks below each other on the clock of the first.
+    `?ranks=5,0,3` shows several ranks below each other, on the clock of the first rank.
     """
     chosen = read_chosen(request)
     if chosen.ranks:
@@ -146,7 +146,7 @@ def _show_failure(page: TimelinePage, rank: RankRun, error: Exception, advice: s
 
 
 def _open_step(page: TimelinePage, rank: RankRun, asked: str) -> TimelinePage:
-    """Open the viewer at the training step in the address, or report that the rank has no such step."""
+    """Open the viewer at the training step in the address. If the rank has no such step, report this."""
     if not asked:
         return page
     span = _find_step(rank, int(asked)) if asked.isascii() and asked.isdigit() and len(asked) <= 15 else None
@@ -173,7 +173,7 @@ def _find_step(rank: RankRun, number: int) -> tuple[int, int] | None:
 
 
 def _find_partial(rank: RankRun) -> Notice | None:
-    """Return a notice on what the timeline lacks, or None if it is whole. Damaged tables come before missing slices."""
+    """Return a notice on the gaps of the timeline, None if it is complete. Damaged tables come before missing slices."""
     broken = [table for table in MEASURED_TABLES if rank.status(table).state == "broken"]
     if broken:
         reason = f"Damaged: {', '.join(broken)}. The other tables of the run are shown."
@@ -197,8 +197,9 @@ def _explain_empty(rank: RankRun) -> Notice:
 
 
 def _count_slices(timeline: Timeline) -> Stat:
-    """Return the number of recorded slices. Those drawn for steps, phases and busy time are named apart, because they
-    were no events."""
+    """Return the number of recorded slices. Slices drawn for steps, phases and busy time are counted apart, because
+    they were no events.
+    """
     index, over = timeline.index, f"over {format_duration(timeline.span_ns)}"
     drawn = sum(index.derived_rows)
     if not index.table_rows or not drawn:
@@ -248,7 +249,7 @@ def _count_phased(rank: RankRun) -> tuple[Stat, ...]:
 
 
 def _read_operators(rank: RankRun) -> tuple[OperatorRow, ...]:
-    """Return the operators as on every other page, empty if they cannot be read."""
+    """Return the operators, with the same figures as on every other page; empty if they cannot be read."""
     try:
         return summarize_operators(rank)
     except (TableMissingError, TableBrokenError):

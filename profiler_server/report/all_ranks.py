@@ -1,4 +1,4 @@
-"""The report on all ranks together: who holds the job up, by what, and why it hangs."""
+"""The report on all ranks together: the rank that holds the job up and its cause, and the reason for a hang."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _NOTHING: Mapping[str, Any] = {
 
 
 def report_end(end: End | None) -> dict[str, Any] | None:
-    """Return how the job ended or stands still: its kind, a sentence, and known details; null for neither."""
+    """Return how the job ended or stands still: its kind, a sentence, and known details. Null if it did neither."""
     if end is None:
         return None
     is_told = isinstance(end, (Hang, Standing, Stop))  # by other keys of the report
@@ -116,9 +116,9 @@ def _report_nothing(cause: str, sentence: str) -> dict[str, Any]:
 
 
 def report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
-    """Return the verdict on the ranks: which rank the others wait for, the cause, and the gain of removing it.
+    """Return the verdict on the ranks: which rank the others wait for, the cause, and the gain of removing the cause.
 
-    It is null if the ranks cannot be judged, such as a single rank.
+    Null if the ranks cannot be judged, for example a single rank.
     """
 
     def judge() -> dict[str, Any] | None:
@@ -136,9 +136,7 @@ def report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
 
 
 def list_verdict(verdict: RankVerdict) -> dict[str, Any]:
-    """Return a verdict with the keys of `report --json`. Keys that belong to other kinds of verdict are null or
-    empty.
-    """
+    """Return a verdict with the keys of `report --json`. Keys of other kinds of verdict are null or empty."""
     comparison = verdict.comparison
     found: dict[str, Any] = {
         **_NOTHING,
@@ -187,7 +185,7 @@ def _list_latest(verdict: RankVerdict, comparison: RankComparison) -> dict[str, 
 
 
 def report_slow_call(run: Run) -> dict[str, Any] | None:
-    """Return a collective that is slow beside the other collectives of its group; null if there is none."""
+    """Return a collective that is slow compared with the other collectives of its group; null if there is none."""
     with Edge(lambda error: None):  # the judgement reads the same, and warns
         ranks = summarize_ranks(run)
         if (call := find_slow_call(ranks)) is not None:
@@ -196,7 +194,9 @@ def report_slow_call(run: Run) -> dict[str, Any] | None:
 
 
 def report_what_if(run: Run, warnings: list[str]) -> dict[str, Any] | None:
-    """Return what unlike ranks cost the job; null for one rank, or with a warning if no model fits the steps."""
+    """Return the cost to the job of differences between ranks. Null for one rank. Null with a warning if no model fits
+    the steps.
+    """
     ranks = summarize_ranks(run)
     found = recall_what_if(run, ranks)
     if found is None:

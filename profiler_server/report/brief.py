@@ -1,4 +1,4 @@
-"""The report of a run in a few lines: what it is bound by, what to change, and what that gains."""
+"""The report of a run in a few lines: its bound, the change to make, and the gain of the change."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from profiler_server.report.text import NOTHING_PAYS
 
 
 def write_brief(run: Run, rank: int | None = None) -> list[str]:
-    """Return a few lines on a rank, the first by default: what it is bound by, the first change, the gain, and how its
-    job ended.
+    """Return a few lines on a rank, the first by default: its bound, the first change, the gain, and how its job ended.
 
     A job that hangs or stands still gets one line. Raises RunError if the rank cannot be judged.
     """
@@ -73,7 +72,7 @@ def _say_gain(rank: RankRun, entry: Suggestion) -> str:
 
 
 def measure_step(rank: RankRun) -> float | None:
-    """Return the mean step of a rank in ns; None if there is none, or if it cannot be read."""
+    """Return the mean step of a rank in ns; None if it has no steps, or if they cannot be read."""
     with contextlib.suppress(RunError):
         times = summarize_steps(read_step_rows(rank).steps).duration_ns
         return None if times is None else times.mean

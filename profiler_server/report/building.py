@@ -1,4 +1,4 @@
-"""The report of a run as one object. Times are whole ns, shares are fractions, absent is None."""
+"""The report of a run as one object. Times are whole ns, shares are fractions, and a missing value is None."""
 
 from __future__ import annotations
 
@@ -71,11 +71,10 @@ ALONE = Reporting()
 
 
 def build_report(run: Run, rank: int | None = None, how: Reporting = ALONE) -> dict[str, Any]:
-    """Return the object that `report --json` prints: of all ranks, or of one rank. Verdict and suggestions are for the
-    first of these ranks.
+    """Return the object that `report --json` prints, for all ranks or for one rank.
 
-    A section that cannot be read, or fails, is absent and named in `warnings`. Raises RunNotFoundError,
-    TableBrokenError or NewerSchemaError if the manifests cannot be read.
+    Verdict and suggestions are for the first of these ranks. A section that cannot be read, or fails, is left out and
+    named in `warnings`. Raises RunNotFoundError, TableBrokenError or NewerSchemaError if the manifests cannot be read.
     """
     warnings: list[str] = []
     chosen = run.ranks if rank is None else (run.rank(rank).rank,)
@@ -186,7 +185,9 @@ def _report_stacks(rank: RankRun) -> dict[str, Any] | None:
 
 
 def _report_loaders(rank: RankRun) -> list[dict[str, Any]]:
-    """List the DataLoaders: first the loaders that feed the steps, longest wait first, then the others by number."""
+    """List the DataLoaders: first the loaders that feed the steps, longest wait first, then the other loaders by
+    number.
+    """
     feeding = find_feeding_loaders(rank)
     order = {number: place for place, number in enumerate(feeding)}
     loaders = sorted(rank.manifest.loaders, key=lambda loader: (order.get(loader.id, len(order)), loader.id))
@@ -209,8 +210,11 @@ def _spell_failure(rank: int, what: str, error: Exception) -> str:
 
 
 def is_empty(report: dict[str, Any]) -> bool:
-    """Return whether nothing is reported: no rank has a step, operator, kernel, queue or stage, and neither an end nor
-    several attempts of the job are known."""
+    """Return whether the report is empty.
+
+    A report is not empty if a rank has a step, operator, kernel, queue or stage, or if an end or several attempts of
+    the job are known.
+    """
     parts = ("operators", "kernels", "queues", "stages")
     has_rank = any(rank["steps"]["count"] or any(rank[part] for part in parts) for rank in report["ranks"])
     return not has_rank and report["end"] is None and not report["attempts"]
@@ -257,8 +261,8 @@ def _report_outlier(outlier: Outlier) -> dict[str, Any]:
 
 
 def _report_phases(phases: Sequence[PhaseShare]) -> list[dict[str, Any]]:
-    """Return the phase means as whole ns that sum to the rounded mean step: each rounding error is carried on to the
-    next.
+    """Return the means of the phases as whole ns that sum to the rounded mean step. Each rounding error is carried over
+    to the next phase.
     """
     rows, exact, given = [], 0.0, 0
     for phase in phases:

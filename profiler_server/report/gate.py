@@ -43,7 +43,7 @@ def render_verdict(verdict: Verdict) -> str:
 
 
 def _count_runs(verdict: Verdict) -> str:
-    """Return how many runs were judged and on which rank, in brackets; "" if none could be read."""
+    """Return in brackets how many runs were judged and on which rank; "" if no run could be read."""
     if not verdict.new:
         return ""
     is_pair = verdict.new == verdict.base == 1
@@ -52,7 +52,7 @@ def _count_runs(verdict: Verdict) -> str:
 
 
 def build_undecided(reason: str) -> Verdict:
-    """Return the verdict on runs that could not be read, so that a CI system also gets the reason."""
+    """Return the verdict on runs that could not be read. With it, a CI system also gets the reason."""
     cleaned = "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in reason)
     return Verdict("unknown", f"{cleaned.rstrip('.')}.", 0, 0)
 
@@ -111,17 +111,19 @@ def _list_parts(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """Return a text with the characters escaped that Markdown, or HTML in it, would read as markup."""
+    """Return a text in which the characters are escaped that Markdown, or HTML inside Markdown, would read as markup."""
     marked = "".join(f"\\{letter}" if letter in "\\`*_{}[]|#!~" else letter for letter in text)
     return escape(" ".join(marked.split()))
 
 
 def render_junit(verdict: Verdict) -> str:
-    """Return the verdict as a JUnit test suite of one case. A slowdown is a failure; the text of a passing verdict is
-    the suite's output. The time is the sum of all compared steps, in s; figures are fractions.
+    """Return the verdict as a JUnit test suite of one case.
+
+    A slowdown is a failure. The text of a passing verdict is the output of the suite. The time is the sum of all
+    compared steps in s; figures are fractions.
 
     An undecided verdict is an error, which in JUnit means that the test could not be carried out: the exit code is 2,
-    not 1. Many CI systems show a skipped case as green although the command has failed.
+    not 1. A skipped case would not do, because many CI systems show it as green although the command has failed.
     """
     text = escape("\n".join(list_lines(verdict)))
     tag = {"slower": "failure", "unknown": "error"}.get(verdict.kind, "")

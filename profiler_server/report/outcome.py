@@ -1,4 +1,4 @@
-"""What became of the advice of the run before, for reports: the sentences of all pages, and their figures."""
+"""The outcome of the advice of the previous run, for reports: the same sentences as on the pages, and their figures."""
 
 from __future__ import annotations
 

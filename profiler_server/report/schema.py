@@ -1,8 +1,7 @@
 """The keys of JSON for objects that are computed elsewhere: these keys in this order, and no others.
 
-`report --json`, `compare --json` and the HTTP API share them.
-
-A new field of such an object is no key until this list names it.
+`report --json`, `compare --json` and the HTTP API share them. A new field of such an object becomes a key only when
+this list names it.
 """
 
 from __future__ import annotations
@@ -96,8 +95,8 @@ def pick(value: Any) -> Any:
 
 
 def spell_out(value: Any, name: str = "") -> Any:
-    """Return a value as JSON of the report: keys are texts, and times are whole ns. Times are recognised by the name of
-    their field.
+    """Return a value as JSON of the report: keys are texts, and times are whole ns. A time is recognised by the name of
+    its field.
     """
     value = pick(value)
     is_time = name.endswith(("_ns", "_ns_per_step"))

@@ -52,7 +52,7 @@ NOTHING_PAYS = "No change was found that would surely pay."
 
 
 def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> str:
-    """Return the report of a run, or of one rank, ending in a newline. `run` provides what the report lacks."""
+    """Return the report of a run, or of one rank, ending in a newline. `run` provides the data that the report lacks."""
     head = report["run"]
     created = head["created"][:19].replace("T", " ")
     state = f"{head['state']}, recovered" if head["is_recovered"] else head["state"]
@@ -80,7 +80,7 @@ def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> st
 
 
 def say_verdict(run: Run, rank: int | None = None) -> str:
-    """Return what a rank, the first by default, is bound by, and how certain the verdict is."""
+    """Return the bound of a rank, by default the first one, and the certainty of the verdict."""
     found = _diagnose(run, rank)
     if found is None:
         return "What the run is bound by cannot be said; the warnings say why."
@@ -116,7 +116,7 @@ def render_history(history: dict[str, Any] | None) -> str:
 def choose_described(run: Run) -> Sequence[int]:
     """Return the ranks that the text describes: every rank of a small run.
 
-    Of a large run, these are the first rank and the ranks that the others wait for.
+    For a large run, return the first rank, and the ranks for which the others wait.
     """
     if len(run.ranks) <= _MOST_DESCRIBED:
         return run.ranks
@@ -168,7 +168,7 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
 
 
 def _render_device(report: dict[str, Any], rank: RankRun) -> list[str]:
-    """Describe what the device does, its longest kernels, what it waits for on the host, and the peak of its memory."""
+    """Describe the work of the device, its longest kernels, its waits for the host, and the peak of its memory."""
     lines: list[str] = []
     times = report["device"]
     if times is not None and times["total_ns"]:
@@ -231,9 +231,10 @@ def _render_probe(rank: dict[str, Any], noun: str) -> list[str]:
 
 
 def _render_attempts(run: Run, verdict: str) -> str:
-    """Return text on which attempt of its job the run is, and the commands that report other failed attempts.
+    """Return text on the run's attempt among the attempts of its job, and the commands that report other failed
+    attempts.
 
-    The first is left out if `verdict` has it already. Empty for a single attempt.
+    If `verdict` already contains the text on the attempt, only the commands are returned. Empty for a single attempt.
     """
     lines = list_attempt_lines(run)
     said = say_attempts(lines)
@@ -241,7 +242,7 @@ def _render_attempts(run: Run, verdict: str) -> str:
 
 
 def _render_comparison(run: Run) -> str:
-    """Describe which rank is behind, who waits for whom, and what the collectives take; empty for one rank."""
+    """Describe which rank is behind, which rank waits for which, and how long the collectives take; empty for one rank."""
     lines: list[str] = []
     with Edge(lambda error: lines.append(f"The ranks cannot be compared: {type(error).__name__}: {error}"[:200])):
         ranks = summarize_ranks(run)

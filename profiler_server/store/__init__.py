@@ -1,4 +1,4 @@
-"""Runs below a base directory: which runs there are, their states and their headline figures.
+"""Runs below a base directory: the list of runs, with their states and headline figures.
 
 Must not import anything above, or torch.
 """

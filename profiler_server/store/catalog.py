@@ -55,9 +55,10 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Listing:
-    """All runs, newest first. `cut` describes where the search for runs stopped early; it is empty for a full search.
+    """All runs, newest first. `cut` describes where the search for runs stopped early; it is empty for a complete
+    search.
 
-    `unread` is the number of runs whose files are still unread. While runs are unread, no run is compared with its
+    `unread` is the number of runs whose files are not read yet. Until all are read, no run is compared with its
     predecessor.
     """
 
@@ -72,14 +73,14 @@ class Listing:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """The data of a run's line in the list, as kept on disk."""
+    """The data of a run's line in the list, in the form that is kept on disk."""
 
     manifest: RunManifest
     headline: Headline
 
 
 class Catalog:
-    """A finder of the runs below a base directory. Safe to use from several threads."""
+    """A finder of the runs below a base directory. Several threads may use it."""
 
     def __init__(self, base_dir: Path) -> None:
         self.base_dir = base_dir.resolve()
@@ -96,8 +97,7 @@ class Catalog:
         self._is_closing = False
 
     def list_runs(self, within_s: float = math.inf) -> Listing:
-        """Return every run. The folders are searched again after two seconds; a run is read again when its files
-        changed.
+        """Return every run. The folders are searched again after two seconds; a run is read again if its files changed.
 
         New runs that cannot be read within `within_s` are listed without figures, and read in the background.
         """
@@ -119,8 +119,10 @@ class Catalog:
         self._is_closing = True
 
     def find_baseline(self, run_id: str) -> str | None:
-        """Return the id of the run that a run tries to improve: the run in its option `baseline`, or without the option
-        the previous run of its script. None if there is no such run."""
+        """Return the id of the run that a run tries to improve; None if there is no such run.
+
+        It is the run in the option `baseline`. Without this option, it is the previous run of the same script.
+        """
         entry = self.list_runs().find(run_id)
         if entry is None:
             return None
@@ -139,7 +141,7 @@ class Catalog:
         return self._mirror.url if self._mirror is not None else str(self.base_dir)
 
     def look_again(self) -> None:
-        """Make the next list search the folders again, even right after a search."""
+        """Make the next list search the folders again, even directly after a search."""
         with self._lock:
             self._scanned = float("-inf")
 
@@ -196,7 +198,7 @@ class Catalog:
         return ()
 
     def _read_rest(self) -> None:
-        """Read the remaining runs in short turns, between requests for the list. Then keep the summaries."""
+        """Read the remaining runs in short turns, between requests for the list. Then write the summaries to disk."""
         with self._lock:
             unread: Sequence[Path] = self._find_unread()
         while unread and not self._is_closing:
@@ -269,8 +271,8 @@ def _announce(run_id: str, path: Path) -> RunEntry:
 def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ...]:
     """Return the runs, newest first, each compared with the next older run of the same script and name stem.
 
-    A restart of the same job is not compared, nor a run without steps. Imported traces have no predecessor: they name
-    no script, and are often ranks of one job rather than runs of one training.
+    A restart of the same job is not compared, and neither is a run without steps. Imported traces have no predecessor:
+    they name no script, and are often ranks of one job rather than runs of one training.
     """
     previous: dict[tuple[str, str], RunEntry] = {}
     changes: dict[tuple[str, str], list[float]] = {}
@@ -311,14 +313,14 @@ def find_family(script: str, name: str) -> tuple[str, str]:
 
 
 def is_same_job(before: RunManifest, after: RunManifest) -> bool:
-    """Return whether `after` is a restart of the job of `before`, with nothing changed by the user in between."""
+    """Return whether `after` is a restart of the job of `before`. The user changed nothing between the two."""
     return bool(after.job_id) and before.job_id == after.job_id and before.attempt < after.attempt
 
 
 def _is_clear(before: Headline, after: Headline, change_frac: float) -> bool:
     """Return whether the median step changed by more than the noise, both within the runs and between processes.
 
-    False if a run has fewer than CLEAR_STEPS steps.
+    False if either run has fewer than CLEAR_STEPS steps.
     """
     if min(before.steps, after.steps) < CLEAR_STEPS or abs(change_frac) <= CLEAR_FRAC:
         return False
@@ -341,7 +343,7 @@ def find_earlier_beside(run: Run) -> Run | None:
     """Return the last run with steps before a run, of the same script, recorded at the same path or beside it; None
     without one.
 
-    The option `baseline` of a run names another run beside it.
+    If the run has the option `baseline`, return the run beside it that the option names.
     """
     try:
         named = run.manifest.options.get("baseline")

@@ -56,8 +56,8 @@ COUNTED_RANKS = 8
 
 @dataclass(frozen=True)
 class Headline:
-    """`steps` is the number of training steps of the rank with the most steps, or of batches in a run that only does
-    inference.
+    """The headline figures of a run. `steps` is the number of training steps of the rank with the most steps; in a run
+    that only infers, the number of batches.
 
     `step_p50_ns` and `data_wait_frac` cover the steps that every page averages (no warm-up, no detailed window). They
     are None without such steps.
@@ -90,7 +90,7 @@ class RunEntry:
     """One line of the run list. `delta_frac` is the relative change of the median step since the run `previous_id`.
 
     `delta_is_clear` is true if the change exceeds the usual difference between runs of one script. `mean_delta_frac` is
-    the change of the mean step where the mean clearly changed in the other direction. An unread run has its folder's
+    set if the mean step clearly changed in the other direction, and is this change. An unread run has its folder's
     name, its file's time, and no figures.
     """
 
@@ -158,7 +158,7 @@ def _name_state(state: RunState, has_failed: bool) -> ListState:
 
 
 def say_stand(run: Run, ranks: Sequence[int]) -> str:
-    """Return a sentence on how a recording job stands still, or "" if it does not."""
+    """Return a sentence on how a recording job stands still; "" if it does not."""
     found = find_standing([run.read_rank(rank) for rank in ranks])
     return describe_live_hang(found) if found is not None else ""
 
@@ -170,7 +170,7 @@ def _read_states(run: Run, ranks: Sequence[int]) -> set[RunState]:
 
 
 def choose_state(states: Set[RunState]) -> RunState:
-    """Return the worst state of the readable ranks, or crashed without a readable rank."""
+    """Return the worst state of the readable ranks; crashed if no rank is readable."""
     worst_first: tuple[RunState, ...] = ("crashed", "recording", "imported", "complete")
     return next((state for state in worst_first if state in states), "crashed")
 

@@ -1,7 +1,7 @@
 """The outcomes of predictions below a base directory: an entry for each run that tests the advice to an earlier run.
 
 The file outlives the runs. An unreadable file counts as empty. If the file cannot be written, the entries are computed
-again from the runs that are viewed.
+again from the runs that users view.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ NEAR_FRAC = 0.15
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """A prediction and its outcome, in ns. `run` is the id of the later run, `earlier` of the run with the advice."""
+    """A prediction and its outcome, in ns. `run` is the id of the later run, `earlier` the id of the run with the
+    advice.
+    """
 
     run: str
     earlier: str
@@ -42,7 +44,9 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class TrackRecord:
-    """A rule's past predictions: of `cases`, `near` were within 15 % and `covered` were within the shown range."""
+    """A rule's past predictions. Of `cases` predictions, `near` were within 15 % and `covered` were within the shown
+    range.
+    """
 
     cases: int
     near: int
@@ -50,7 +54,7 @@ class TrackRecord:
 
 
 class Ledger:
-    """The entries of one base directory. Safe to use from several threads."""
+    """The entries of one base directory. Several threads may use it."""
 
     def __init__(self, base_dir: Path) -> None:
         self._path = base_dir / NAME
@@ -58,7 +62,7 @@ class Ledger:
         self._entries: dict[str, LedgerEntry] | None = None
 
     def note(self, entry: LedgerEntry) -> None:
-        """Keep an entry, in place of an earlier entry of the same run. An entry without positive times is ignored."""
+        """Keep an entry, and drop an earlier entry of the same run. An entry without positive times is ignored."""
         if not (entry.measured_ns > 0 and entry.predicted_ns > 0):
             return
         with self._lock:
@@ -72,7 +76,7 @@ class Ledger:
             self._write(known)
 
     def forget(self, run: str) -> None:
-        """Remove a run's entry, because the run tests no prediction."""
+        """Remove the entry of a run that tests no prediction."""
         with self._lock:
             known = self._read()
             if known.pop(run, None) is not None:

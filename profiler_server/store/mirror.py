@@ -1,8 +1,8 @@
-"""A local folder that mirrors a base directory behind a URL and holds only the data that was read.
+"""A local folder that mirrors a base directory behind a URL, and holds only the data that was read.
 
 Manifests are copied when they change. A table is an empty file with the right size and time until it is read. Then the
 end of the file (with the row count) or the whole file is fetched. Size and time stay the same, so stamps and the caches
-under them stay valid.
+that depend on them stay valid.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def open_mirror(url: str) -> Mirror:
 
 
 def find_mirror(folder: Path) -> Mirror | None:
-    """Return the mirror that contains a folder, or None for an ordinary local folder."""
+    """Return the mirror that contains a folder; None for an ordinary local folder."""
     return next((mirror for root, mirror in find_store().part(_Mirrors).items() if folder.is_relative_to(root)), None)
 
 
 class Mirror:
-    """A URL and its local folder. Safe to use from several threads."""
+    """A URL and its local folder. Several threads may use it."""
 
     def __init__(self, remote: Remote, root: Path) -> None:
         self.url, self.root = remote.url, root
@@ -88,8 +88,8 @@ class Mirror:
             self._background.start("list", self.list_now)
 
     def list_now(self) -> None:
-        """Update the folder from the URL. After an error, `problem` is the reason, and the remaining files are as they
-        were.
+        """Update the folder from the URL. After an error, `problem` is the reason, and the remaining files stay
+        unchanged.
         """
         with self._lock, Edge(self._fail):
             begun_s = time.monotonic()
@@ -132,7 +132,7 @@ class Mirror:
         return kept
 
     def _leave_out_covered(self, there: dict[str, State]) -> dict[str, State]:
-        """Return the files without files below a path that is itself a file. A bucket can hold both, a folder cannot."""
+        """Return the files without those below a path that is itself a file. A bucket can hold both; a folder cannot."""
         kept = {}
         for name, state in there.items():
             above = name.rpartition("/")[0]
@@ -158,7 +158,7 @@ class Mirror:
             self._try(name, partial(self.files.remove, name))
 
     def _try(self, name: str, action: Callable[[], None]) -> None:
-        """Run an action on one file, so that an error there does not stop the others."""
+        """Run an action on one file. An error in it does not stop the actions on other files."""
         with Edge(lambda error: self._left_out.update({name: explain(error)})):
             action()
 
@@ -206,8 +206,8 @@ def is_of_run(name: str) -> bool:
 def read_state(info: Mapping[str, Any]) -> State:
     """Return the size and time of a remote file, from the fields that its file system gives.
 
-    The time's digits below a second are made from the file's tag, so that two contents with the same size and second
-    differ.
+    The digits of the time below a second are made from the file's tag. So two contents with the same size and second
+    still differ.
     """
     moment = next(
         (info[key] for key in ("LastModified", "mtime", "updated", "last_modified", "created") if info.get(key)), 0

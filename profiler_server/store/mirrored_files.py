@@ -35,9 +35,7 @@ class State(NamedTuple):
 
 
 class MirroredFiles:
-    """The mirror's files below `root`, with methods to create, fetch and drop them. Safe to use from several
-    threads.
-    """
+    """The mirror's files below `root`, with methods to create, fetch and drop them. Several threads may use it."""
 
     def __init__(self, remote: Remote, root: Path, most_bytes: int = MOST_WHOLE_BYTES) -> None:
         self._remote, self._root, self._most_bytes = remote, root, most_bytes
@@ -62,7 +60,7 @@ class MirroredFiles:
         self.states[name] = State(len(data), state.changed_ns) if len(data) != state.size else state
 
     def remove(self, name: str) -> None:
-        """Remove a file that is gone from the URL, and then its empty folders."""
+        """Remove a file that no longer exists at the URL, and then its empty folders."""
         path = self._root / name
         remove_file(path, self._root)
         with self._lock:
@@ -73,9 +71,9 @@ class MirroredFiles:
                 return
 
     def lend(self, path: Path, end_only: bool) -> None:
-        """Fetch a file for a reader, or only its end with `end_only`. A path outside of the mirror is ignored.
+        """Fetch a file for a reader; with `end_only`, fetch only its end. A path outside of the mirror is ignored.
 
-        Raises TableMissingError if the bytes cannot be fetched; a file that is gone from the URL is no error.
+        Raises TableMissingError if the bytes cannot be fetched. A file that no longer exists at the URL is no error.
         """
         if not path.is_relative_to(self._root):
             return
@@ -122,7 +120,7 @@ class MirroredFiles:
         return True
 
     def _note(self, path: Path, size: int) -> None:
-        """Mark a whole file as used. If whole files exceed their limit, empty the least recently used."""
+        """Mark a whole file as used. If the whole files exceed their limit, empty the least recently used ones."""
         with self._lock:
             self._whole[path] = size
             self._whole.move_to_end(path)
@@ -157,7 +155,7 @@ class MirroredFiles:
 
 
 def _finish(file: BinaryIO, state: State, mode: int) -> None:
-    """Give an open file its time and mode before it is renamed to its final name."""
+    """Give an open file its time and mode, before it gets its final name."""
     file.flush()
     os.fchmod(file.fileno(), mode)
     os.utime(file.fileno(), ns=(state.changed_ns, state.changed_ns))

@@ -1,8 +1,8 @@
-"""A run without the names that its owner gave: safe to hand to a stranger.
+"""A run without the names that its owner gave, so that it is safe to hand to a stranger.
 
-Texts are replaced as they are read, so that no result can contain an original text. The declaration of each column,
-field or fact decides which texts stay (`collector/format/schema/columns.py`). Undeclared texts are left out. Figures
-stay, and so do public names: those of PyTorch and of the libraries below it (`profiler_server/store/vocabulary`).
+Texts are replaced as they are read, so no result can contain an original text. The declaration of each column, field or
+fact decides which texts stay (`collector/format/schema/columns.py`). Undeclared texts are left out. Figures stay, and
+so do public names: those of PyTorch and of the libraries below it (`profiler_server/store/vocabulary`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ R = TypeVar("R")
 
 
 class Redactor:
-    """A replacer of names: gives each name one replacement, the same everywhere."""
+    """A replacer of names. It gives each name one replacement, which is the same everywhere."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -47,7 +47,7 @@ class Redactor:
         self._public: dict[Shown, tuple[frozenset[str], frozenset[str]]] = {}
 
     def show(self, text: str | None, what: Shown) -> str | None:
-        """Return a text as it may be shown, or None if it must be left out. None stays None."""
+        """Return a text in the form that may be shown; None if it must be left out. None stays None."""
         if what.is_json and text:
             return self._show_json(text, replace(what, is_json=False))
         if not text or self._is_public(text, what):
@@ -62,7 +62,9 @@ class Redactor:
         return self._rename(what.alias, text) if what.alias else None
 
     def _is_public(self, text: str, what: Shown) -> bool:
-        """Return whether a text is a public word, with every number read as 0, or consists of words in `what.letters`."""
+        """Return whether a text is a public word, or consists of words in `what.letters`. For public words, every
+        number counts as 0.
+        """
         if what not in self._public:
             words = frozenset(_NUMBER.sub("0", word) for word in what.words)
             self._public[what] = words, frozenset(what.letters or ())

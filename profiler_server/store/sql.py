@@ -32,7 +32,7 @@ class _Sink(Protocol):
 
 
 def guard_cell(value: Any) -> Any:
-    """Return a cell for CSV. A text that a spreadsheet would run as a formula gets an apostrophe in front."""
+    """Return a cell for CSV. If a spreadsheet would run a text as a formula, the text gets an apostrophe in front."""
     if isinstance(value, (int, float)) or value is None:
         return value
     text = str(value)
@@ -76,7 +76,7 @@ def connect(run: Run) -> duckdb.DuckDBPyConnection:
 
 
 def _open(rank: RankRun, table: str) -> ds.Dataset | pa.Table | None:
-    """Return the rows of a table, or None if it has no files. They are read lazily where possible.
+    """Return the rows of a table; None if it has no files. They are read lazily where possible.
 
     Under a lens, or for a path that Arrow does not accept, all rows are read at once.
     """

@@ -1,4 +1,4 @@
-"""Names of trace files, as an upload stores them, and of the runs that are made of them."""
+"""Names of trace files as an upload stores them, and names of the runs that are made of these files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Build the cache of one rank's timeline: slices by lane, the pyramid above them, and an index by name.
 
-The tables are streamed and their columns are kept in mapped files, so that memory is bounded at any size. Times in the
-cache are relative to `origin_ns`.
+The tables are streamed and their columns are kept in mapped files, so that memory is bounded for a run of any size.
+Times in the cache are relative to `origin_ns`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def level_file(level: int) -> str:
 
 
 class LevelWriter:
-    """A writer of the raw lanes and of the levels above. `longest_lane` is the number of slices in the longest lane."""
+    """A writer of the raw lanes and of the levels above them. `longest_lane` is the number of slices in the longest
+    lane.
+    """
 
     def __init__(self, folder: Path, levels: list[int], scratch: Scratch, longest_lane: int) -> None:
         self._folder = folder
@@ -139,7 +141,7 @@ class LaneEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Index(msgspec.Struct, frozen=True):
-    """The contents of the cache's files. Slices from number `table_rows` on are derived.
+    """The contents of the cache's files. Slices with the number `table_rows` or a higher one are derived.
 
     `derived_rows` has the number of slices in each batch of the derived file. `levels` are the stored levels.
     """
@@ -206,8 +208,10 @@ def build_timeline(rank: RankRun, folder: Path, progress: Progress = lambda shar
 def _read_slices(
     rank: RankRun, scratch: Scratch, known: tuple[list[Track], Derived, int], table_rows: int, progress: Progress
 ) -> tuple[tuple[Track, ...], list[int]]:
-    """Read the table `slices` once and write the derived slices beside it. Return the device tracks, and the number of
-    derived slices in each batch."""
+    """Read the table `slices` once, and write the derived slices beside it.
+
+    Return the device tracks, and the number of derived slices in each batch.
+    """
     tracks, derived, device_track = known
     work = DeviceWork([track.id for track in tracks if track.kind == "stream"])
     scratch.reserve(table_rows)
@@ -267,8 +271,8 @@ def _find_span(scratch: Scratch, counters: list[Series]) -> tuple[int, int]:
 
 
 def _choose_raw_level(scratch: Scratch) -> int:
-    """Return the level of the raw tiles: the coarsest whose tiles have a bounded number of slices in the densest
-    part.
+    """Return the level of the raw tiles. It is the coarsest level whose tiles have a bounded number of slices in the
+    densest part.
     """
     densest = 0.0
     for part in scratch.parts():

@@ -1,9 +1,9 @@
-"""The location of a timeline's cache, and its building: once for each content of the tables, by one builder at a time.
+"""The place of a timeline's cache, and its building: once for each content of the tables, by one builder at a time.
 
 The cache belongs to the run: `rank_<r>/.timeline/<stamp>/`. If that folder is not writable, the cache is in a private
 folder of the system's temporary directory. A seal holds the size and checksum of each file, so that a cut or changed
-file is never read. Arrow does not check the files that it reads: a damaged file may end the process, or show slices
-that never ran.
+file is never read. Arrow itself does not check the files that it reads: a damaged file may end the process, or show
+slices that never ran.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ENDS_BYTES = 8 << 20
 
 
 class BrokenSealError(ValueError):
-    """An error for a file of the cache that differs from the file that was written."""
+    """A file of the cache differs from the file that was written."""
 
 
 def seal_folder(folder: Path) -> None:
@@ -112,7 +112,7 @@ T = TypeVar("T")
 
 
 class TimelineCache:
-    """A cache of open timelines, which builds missing timelines. Safe to use from several threads."""
+    """A cache of open timelines, which builds missing timelines. Several threads may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -146,15 +146,15 @@ class TimelineCache:
             return timeline
 
     def find(self, rank: RankRun, stamp: str) -> Timeline | None:
-        """Return the open timeline with this stamp, or None.
+        """Return the open timeline with this stamp, None without one.
 
-        With the stamp, all tiles of one page agree while the run records.
+        With the stamp, all tiles of one page come from the same timeline, even while the run records.
         """
         with self._lock:
             return self._find((str(rank.folder), stamp))
 
     def _find(self, key: tuple[str, str]) -> Timeline | None:
-        """Return an open timeline whose files still exist, or None; `_remove_old` may have removed them."""
+        """Return an open timeline whose files still exist, None without one. `_remove_old` may have removed the files."""
         known = self._open.get(key)
         if known is None or not (known.folder / INDEX_FILE).is_file():
             self._open.pop(key, None)
@@ -165,8 +165,8 @@ class TimelineCache:
     def ask(self, rank: RankRun, question: Callable[[Timeline], T], open_: Callable[[], Timeline] | None = None) -> T:
         """Return the answer to a question about a rank's timeline, or about the timeline that `open_` returns.
 
-        An exception in `DAMAGE` means damaged files: they are built again, and the question is asked once more.
-        Exceptions of `open` and of the question pass through.
+        An exception in `DAMAGE` means damaged files. They are then built again, and the question is repeated once.
+        Exceptions of `open_` and of the question pass through.
         """
         timeline = open_() if open_ is not None else self.open(rank)
         try:
@@ -189,15 +189,16 @@ class TimelineCache:
         return any((root / stamp / INDEX_FILE).is_file() for root in list_roots(rank, CACHE_FOLDER))
 
     def find_progress(self, rank: RankRun) -> float | None:
-        """Return the progress of building, 0 to 1, or None if no build is running."""
+        """Return the progress of building, 0 to 1; None if no build is running."""
         with self._lock:
             found = [share for (folder, _), share in self._progress.items() if folder == str(rank.folder)]
         return max(found) if found else None
 
     def is_awaited(self, rank: RankRun) -> bool:
-        """Return whether the timeline is built in the background, which takes too long for a page to wait.
+        """Return whether the timeline is being built in the background, which takes too long for a page to wait.
 
-        The first call starts the build. The call after a failed build raises its error, and the next builds again.
+        The first call starts the build. After a failed build, the next call raises its error, and the call after that
+        builds again.
         """
         if self._find_built(rank) or count_slices(rank) <= LARGE_SLICES:
             return False
@@ -309,5 +310,5 @@ def _find_time(path: Path) -> float:
 
 
 def find_timelines() -> TimelineCache:
-    """Return the cache of open timelines, which all pages and routes of a server, or a command, share."""
+    """Return the cache of open timelines that all pages and routes of a server, or a command, share."""
     return find_store().part(TimelineCache)

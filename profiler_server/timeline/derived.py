@@ -53,9 +53,9 @@ class Derived:
 
 
 def derive_slices(rank: RankRun, tracks: list[Track], number: int) -> Derived:
-    """Return slices derived from the tables other than `slices`. New tracks are numbered from `number`.
+    """Return slices derived from the tables other than `slices`. New tracks are numbered from `number` on.
 
-    An absent or damaged table adds nothing.
+    A missing or damaged table adds nothing.
     """
     made: list[Track] = []
     pieces: list[pa.Table] = []
@@ -278,7 +278,7 @@ def read_derived(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the derived slices of a cache in number order: each batch with the number of its first slice.
 
-    `rows` has the number of slices in each batch. A batch for which `is_wanted` is false is not read.
+    `rows` has the number of slices in each batch. If `is_wanted` is false for a batch, the batch is not read.
     """
     first = 0
     with pa.OSFile(str(folder / DERIVED_FILE)) as source:
@@ -296,7 +296,7 @@ def read_derived_batches(folder: Path, rows: Sequence[int], first_sid: int) -> I
 
 
 def read_derived_row(folder: Path, rows: Sequence[int], number: int) -> dict[str, Any] | None:
-    """Return the derived slice with this number, or None."""
+    """Return the derived slice with this number; None without one."""
     for first, raw in read_derived(folder, rows, lambda first, count: first <= number < first + count):
         found: dict[str, Any] = raw.slice(number - first, 1).to_pylist()[0]
         return found

@@ -1,6 +1,6 @@
 """All details of one slice: its row, the mean of its kind, and its links.
 
-Links join a host call and its kernel, a forward and its backward operator, and a slice and the slice around it.
+A link joins a host call and its kernel, a forward and its backward operator, or a slice and the slice around it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STRETCH_NS = 60_000_000_000
 
 @dataclass(frozen=True)
 class Link:
-    """A link to another slice, and the place of that slice on the timeline."""
+    """A link to another slice, and the place of this other slice on the timeline."""
 
     relation: str
     name: str
@@ -85,7 +85,7 @@ def _find_counterpart(timeline: Timeline, own: dict[str, Any]) -> Iterator[Link]
     """Yield a link from a forward operator to its backward operator, or from a backward operator to its forward
     operator.
 
-    Both have the sequence number of the autograd node. Operators without a node that ran since the previous node have
+    Both have the sequence number of the autograd node. Operators without a node that ran after the previous node have
     the same number. The last forward operator with the number made the node.
     """
     rows = _find_rows(timeline, "sequence", own["sequence"], own["sequence"])
@@ -104,8 +104,8 @@ def _find_counterpart(timeline: Timeline, own: dict[str, Any]) -> Iterator[Link]
 
 
 def _find_launched_inside(timeline: Timeline, own: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the device work that runtime calls inside of a host slice launched; work that the slice itself launched is
-    not included.
+    """Return the device work that runtime calls inside of a host slice launched. Work that the slice itself launched is
+    left out.
     """
     begin, end = own["start_ns"], own["start_ns"] + own["duration_ns"]
     calls = [
@@ -124,7 +124,7 @@ def _find_rows(
 ) -> list[dict[str, Any]]:
     """Return up to `_MOST_ROWS` rows of `slices`, each with its row number.
 
-    Their value of `column` lies between `least` and `most`, and in `among` if given.
+    Their value of `column` lies between `least` and `most`. If `among` is given, the value must also be in it.
     """
     found: list[dict[str, Any]] = []
     for _, file, group, first, _ in list_groups(timeline, "slices"):
@@ -158,7 +158,9 @@ _SHOWN_APART = {"id", "track", "depth", "start_ns", "duration_ns", "name", "cate
 
 @dataclass(frozen=True)
 class SliceDetails:
-    """One slice. `kind_*` cover all slices of its name and category; `links_left_out` counts unlisted links."""
+    """One slice. The fields `kind_*` cover all slices of its name and category. `links_left_out` counts links that are
+    not listed.
+    """
 
     place: Place
     name: str
@@ -173,7 +175,7 @@ class SliceDetails:
 
 
 def describe_slice(timeline: Timeline, sid: int) -> SliceDetails | None:
-    """Return the details of a slice, or None if no slice has this number. Raises RunError."""
+    """Return the details of a slice; None if no slice has this number. Raises RunError."""
     derived = sid >= timeline.index.table_rows
     own_number = sid - timeline.index.table_rows
     row = (
@@ -193,7 +195,7 @@ def describe_slice(timeline: Timeline, sid: int) -> SliceDetails | None:
 
 
 def _read_origin(timeline: Timeline, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row that a derived slice stands for, without empty columns."""
+    """Return the row from which a derived slice was made, without empty columns."""
     if not row["table"]:
         return {}
     found = _read_row(timeline, row["table"], row["row"]) or {}
@@ -213,7 +215,7 @@ def _collect_args(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_row(timeline: Timeline, table: str, number: int) -> dict[str, Any] | None:
-    """Return one row of a table by its number over all files, or None. Only one row group is decoded."""
+    """Return one row of a table by its number over all files; None without such a row. Only one row group is decoded."""
     for path, file, group, first, rows in list_groups(timeline, table):
         if first <= number < first + rows:
             with naming_damage(path):

@@ -1,6 +1,6 @@
-"""The device's time over all streams: computation, communication, copies and free time.
+"""The time of the device over all streams: computation, communication, copies and free time.
 
-Slices come in start order. Everything before the latest start is therefore final, and a trace of any size needs the
+Slices come in start order. So everything before the latest start is final, and a trace of any size needs only the
 memory of one batch.
 """
 
@@ -47,7 +47,7 @@ class DeviceSlices(NamedTuple):
 
 
 class DeviceWork:
-    """A merger of the work on some streams, batch by batch, to the slices of `DEVICE_ROWS`."""
+    """A merger of the work on some streams, batch by batch, into the slices of `DEVICE_ROWS`."""
 
     def __init__(self, streams: Sequence[int]) -> None:
         self._streams = np.asarray(streams, np.int32)

@@ -1,6 +1,6 @@
-"""Write a run's timeline, whole or a window of steps and ranks, as a trace for Perfetto and chrome://tracing.
+"""Write a run's timeline, or a window of steps and ranks, as a trace for Perfetto and chrome://tracing.
 
-The trace's metadata and the returned report list what is left out.
+The metadata of the trace and the returned report list the parts that are left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KINDS: dict[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What was written. `left_out` has a sentence for each omission; it is empty for a complete export."""
+    """The result of an export. `left_out` has a sentence for each omission; it is empty for a complete export."""
 
     path: Path
     events: int
@@ -45,8 +45,8 @@ class ExportReport:
 class Part:
     """The selection for an export of a run; None selects all. Ranks and workers keep their numbers.
 
-    `between_ns` is a time range since the run's epoch; `steps` takes precedence. With `one_clock` all times,
-    `between_ns` included, are on the clock of the first rank, and each rank is one process.
+    `between_ns` is a time range since the run's epoch; `steps` takes precedence over it. With `one_clock`, all times
+    (also `between_ns`) are on the clock of the first rank, and each rank is one process.
     """
 
     ranks: Numbers = None
@@ -86,10 +86,10 @@ def export_timeline(run: Run, output: Path | None = None, part: Part | None = No
 
 
 def find_clocks(run: Run, part: Part) -> dict[int, RankClock]:
-    """Return the clock of each selected rank, relative to the first named rank; empty unless the selection has
+    """Return the clock of each selected rank, relative to the rank that is named first; empty unless the selection has
     `one_clock`.
 
-    A rank with an unknown clock is shifted so that its timeline starts together with the first rank's. Raises
+    A rank with an unknown clock is shifted so that its timeline starts together with that of the first rank. Raises
     OptionError.
     """
     if not part.one_clock:
@@ -112,7 +112,8 @@ def _begin_together(run: Run, first: int, clock: RankClock) -> RankClock:
 
 
 def count_export(run: Run, part: Part) -> int:
-    """Return the number of slices in an export of all tracks and steps, in `part.between_ns` if given.
+    """Return the number of slices in an export of all tracks and steps; if `part.between_ns` is given, only those in
+    this range.
 
     Raises OptionError or RunError.
     """
@@ -159,14 +160,14 @@ class _Choice:
         return Shown(KINDS.get(self.detail), self.workers)
 
     def find_window(self, rank: RankRun) -> StepWindow | None:
-        """Return the window of a rank to write, or None for the whole rank. Raises RunError."""
+        """Return the window of a rank to write; None for all of the rank. Raises RunError."""
         if self.between_ns is None:
             return StepWindow.find(rank, self.ranges)
         return StepWindow.between(*_read_back(self.clocks.get(rank.rank), self.between_ns))
 
 
 def _write_ranks(writer: EventWriter, ranks: list[RankRun], choice: _Choice) -> tuple[list[RankExport], list[str]]:
-    """Write the ranks. Return the export of each rank, and the sentences on what is left out."""
+    """Write the ranks. Return the export of each rank, and the sentences on omissions."""
     exports: list[RankExport] = []
     left_out: list[str] = []
     failed: list[RunError] = []

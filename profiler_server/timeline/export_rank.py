@@ -50,7 +50,9 @@ _COLUMNS = [
 
 @dataclass(frozen=True)
 class StepWindow:
-    """The window to write: the times of chosen steps and the ranges of their numbers, or a time range without numbers."""
+    """The window to write. It has the times of chosen steps and the ranges of their numbers, or a time range without
+    numbers.
+    """
 
     ranges: tuple[tuple[int, int], ...]
     start: Ints
@@ -107,10 +109,10 @@ class Shown:
 
 
 class RankExport:
-    """A writer of one rank's trace. After `write`, `slices` and `flows` are the numbers written.
+    """A writer of one rank's trace. After `write`, `slices` and `flows` are the numbers of written slices and flows.
 
-    `left_out` has a sentence for each omission. With a clock, times are on that clock, and all tracks are of one
-    process; otherwise each group of tracks is one.
+    `left_out` has a sentence for each omission. With a clock, times are on that clock, and all tracks belong to one
+    process. Without a clock, each group of tracks is a process.
     """
 
     def __init__(

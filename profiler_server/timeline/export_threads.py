@@ -1,4 +1,4 @@
-"""Threads of an exported trace. Slices of a thread must nest in viewers; other slices get an extra thread."""
+"""Threads of an exported trace. A viewer needs slices of a thread to nest. Slices that do not nest get an extra thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Threads:
     """Threads of exported slices. `number` is the thread of each slice, by slice number; 0 for slices that are not
     written.
 
-    `first` is the first thread of each track, and `beside` the number of extra threads of the track.
+    `first` is the first thread of each track. `beside` is the number of extra threads of the track.
     """
 
     number: Int32s
@@ -33,7 +33,7 @@ class Threads:
 
 
 def spread_over_threads(timeline: Timeline, tracks: set[int], between: tuple[int, int] | None = None) -> Threads:
-    """Return threads for the slices of some tracks: all slices, or the slices in a time range since the origin."""
+    """Return threads for the slices of some tracks: for all slices, or for those in a time range since the origin."""
     index = timeline.index
     # Zeros that are never written cost no memory: a stretch of a long run needs as much as it holds.
     number = np.zeros(index.table_rows + index.slices, np.int32)
@@ -78,7 +78,7 @@ def _spread(lanes: list[Bins]) -> list[Int32s]:
 
 
 def _group_lanes(lanes: list[Bins]) -> list[Int32s]:
-    """Return the group of each slice: 0 if the slice nests in all lanes above, or else the number of its own lane."""
+    """Return the group of each slice: 0 if the slice nests in all lanes above it; else the number of its own lane."""
     groups: list[Int32s] = []
     for row, lane in enumerate(lanes):
         nests = np.ones(lane.start.size, bool)

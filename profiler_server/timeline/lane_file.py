@@ -1,6 +1,7 @@
 """The per-lane files of a timeline's cache, as columns of numbers: slices, the bins of a level, and points of counters.
 
-Files are read, never mapped. A cut file or a failing disk is then an error of one request, and does not end the server.
+Files are read and never mapped. So a cut file or a failing disk is an error of one request, and does not end the
+server.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _AHEAD_BYTES = 256 << 20
 
 
 def starts_file(path: Path) -> Path:
-    """Return the path of the file with the lengths of the lanes and the values that are kept in memory."""
+    """Return the path of the file with the values that are kept in memory: the lengths of the lanes, and some starts of
+    each lane.
+    """
     return path.with_suffix(".starts")
 
 
@@ -64,7 +67,9 @@ class ColumnWriter:
 
 
 class ColumnFile:
-    """A reader of files by `ColumnWriter`. The first column of a lane is ascending. Raises OSError for a cut file."""
+    """A reader of files that `ColumnWriter` wrote. The first column of a lane is ascending. Raises OSError for a cut
+    file.
+    """
 
     def __init__(self, path: Path, kinds: Kinds) -> None:
         self._path = path
@@ -106,7 +111,9 @@ class ColumnFile:
         return low + int(np.searchsorted(self.read(lane, 0, low, high), at, "left"))
 
     def read_ahead(self, begin: int, end: int) -> None:
-        """Make the system load a time range of every lane at once; otherwise each read would wait for the disk."""
+        """Make the system load a time range of every lane at once. Otherwise each read would wait for the disk by
+        itself.
+        """
         if int(self._bases[-1]) <= _AHEAD_BYTES or not hasattr(os, "posix_fadvise"):
             return
         for lane, starts in enumerate(self._starts):
@@ -134,14 +141,14 @@ class LaneFile(ColumnFile):
     """Slices or bins of each lane. Returned pieces are copies in memory."""
 
     def cut(self, lane: int, first: int, last: int) -> Bins:
-        """Return some bins of a lane. In the raw file every slice is a bin."""
+        """Return the bins of a lane from `first` to before `last`. In the raw file, every slice is a bin."""
         columns = [self.read(lane, column, first, last) for column in range(len(self._kinds))]
         return single_bins(*columns) if self._kinds == RAW_KINDS else Bins(*columns)
 
     def find_window(self, lane: int, begin: int, end: int) -> tuple[int, int]:
-        """Return the rows that start in [begin, end), as the first row and the row after the last.
+        """Return the rows that start in [begin, end): the first row, and the row after the last one.
 
-        The row before them is included if it still runs at `begin`.
+        The row before the first is included if it still runs at `begin`.
         """
         first, last = self.find_start(lane, begin), self.find_start(lane, end)
         if first and self.read(lane, _END, first - 1, first)[0] > begin:
@@ -149,7 +156,7 @@ class LaneFile(ColumnFile):
         return first, last
 
     def find_slice(self, lane: int, start: int, number: int) -> int | None:
-        """Return the row of the raw file with this start and slice number, or None."""
+        """Return the row of the raw file with this start and slice number; None without one."""
         first, last = self.find_start(lane, start), self.find_start(lane, start + 1)
         found = np.flatnonzero(self.read(lane, _ID, first, last) == number)
         return first + int(found[0]) if found.size else None
@@ -162,7 +169,7 @@ class CounterFile(ColumnFile):
         return self._points(counter, 0, self.counts[counter])
 
     def cut(self, counter: int, begin: int, end: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return the points of a counter in [begin, end), and the point before them, which is valid at `begin`."""
+        """Return the points of a counter in [begin, end), and the point before them, whose value holds at `begin`."""
         first = max(self.find_start(counter, begin + 1) - 1, 0)
         return self._points(counter, first, max(self.find_start(counter, end), first))
 

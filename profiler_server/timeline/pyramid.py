@@ -1,8 +1,8 @@
-"""The level-of-detail pyramid, and the dictionary of names that its bins refer to by number.
+"""The level-of-detail pyramid, and the dictionary of names to which its bins refer by number.
 
-Slices at least a bin wide stay single. Runs of shorter slices within a bin are merged. A bin keeps start, end, busy
-time, the number of merged slices, and the name and id of its longest slice. No slice disappears: all levels have the
-same total count.
+A slice that is at least one bin wide stays single. Runs of shorter slices within a bin are merged. A bin keeps start,
+end, busy time, the number of merged slices, and the name and id of its longest slice. No slice disappears: all levels
+have the same total count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEVEL_STEP = 2
 
 
 class Bins(NamedTuple):
-    """Columns of slices or bins of one lane or of several consecutive lanes, in start order within a lane."""
+    """Columns of slices or bins, of one lane or of several consecutive lanes. Within a lane they are in start order."""
 
     start: Ints
     end: Ints
@@ -41,7 +41,7 @@ class Bins(NamedTuple):
 
 
 def join_bins(pieces: list[Bins]) -> Bins:
-    """Return the pieces one after the other, empty bins without pieces."""
+    """Return the pieces one after the other; without pieces, return empty bins."""
     if not pieces:
         return single_bins(*(np.zeros(0, np.int64),) * 2, *(np.zeros(0, np.uint32),) * 2)
     return pieces[0] if len(pieces) == 1 else Bins(*map(np.concatenate, zip(*pieces, strict=True)))
@@ -54,9 +54,9 @@ def single_bins(start: Ints, end: Ints, name: Uint32s, slice_id: Uint32s) -> Bin
 
 
 def merge_bins(bins: Bins, level: int, lane: npt.NDArray[np.integer] | None = None) -> Bins:
-    """Return the bins, with neighbours merged that are shorter than 2**level ns and start in the same bin.
+    """Return the bins with some neighbours merged: those that are shorter than 2**level ns and start in the same bin.
 
-    `lane` is the lane of each bin; bins of different lanes are not merged.
+    `lane` is the lane of each bin. Bins of different lanes are not merged.
     """
     keep, first = find_runs(bins, level, lane)
     if first.size == bins.start.size:
@@ -80,7 +80,7 @@ def merge_bins(bins: Bins, level: int, lane: npt.NDArray[np.integer] | None = No
 def find_runs(
     bins: Bins, level: int, lane: npt.NDArray[np.integer] | None = None
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return two arrays: the number of the run that each bin belongs to, and the first bin of each run."""
+    """Return two arrays: for each bin the number of its run, and for each run its first bin."""
     if not bins.start.size:
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
     wide = (bins.end - bins.start) >= (1 << level)
@@ -137,7 +137,7 @@ class Names:
     longest_ns: Ints
 
     def find(self, text: str) -> npt.NDArray[np.intp]:
-        """Return the numbers of the names that contain a text, without regard to case."""
+        """Return the numbers of the names that contain a text. Upper and lower case count as equal."""
         found = pc.match_substring(pa.array(self.name, pa.string()), text, ignore_case=True)
         return np.flatnonzero(found.to_numpy(zero_copy_only=False))
 

@@ -1,8 +1,8 @@
 """Slices on their way into a cache: their lanes, and columns in mapped files that are sorted by key in bounded memory.
 
 A lane holds slices of one track and depth that never overlap. A slice that overlaps another slice goes to an extra
-lane, so that no slice is dropped. Both starts and ends are therefore sorted within a lane. A binary search finds the
-slices of a window, and at most one earlier slice reaches into the window.
+lane, so that no slice is dropped. So both starts and ends are sorted within a lane. A binary search then finds the
+slices of a window, and at most one earlier slice extends into the window.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LaneAllocator:
 
 
 class _Row:
-    """The slices of one track and depth, spread over as many lanes as overlap at once."""
+    """The slices of one track and depth. They are spread over as many lanes as slices overlap at once."""
 
     def __init__(self) -> None:
         self.lanes = 1
@@ -109,7 +109,7 @@ class Scratch:
         self.reserve(0)
 
     def reserve(self, capacity: int) -> None:
-        """Make room for `capacity` rows in all, and keep the existing rows."""
+        """Make room for `capacity` rows in total, and keep the existing rows."""
         self.start = self.new_column("start", np.int64, capacity)
         self.end = self.new_column("end", np.int64, capacity)
         self.name = self.new_column("name", np.uint32, capacity)
@@ -117,11 +117,11 @@ class Scratch:
         self.lane = self.new_column("lane", np.int32, capacity)
 
     def new_column(self, name: str, dtype: Any, size: int) -> npt.NDArray[Any]:
-        """Return a column of `size` values in its own file: the values that the file has already, followed by zeros.
+        """Return a column of `size` values in its own file: the values that are already in the file, followed by zeros.
 
         Raises OSError if the disk is full. Access to a mapped page without disk space would end the process, so the
-        space is reserved first. Access beyond the end of a file that another process cut would do the same, so the file
-        has no name.
+        space is reserved first. Access beyond the end of a file that another process cut would also end the process, so
+        the file has no name.
         """
         if not size:
             return np.zeros(0, dtype)
@@ -155,7 +155,7 @@ class Scratch:
         let_go(self.start, self.end, self.sid, self.name, self.lane)
 
     def parts(self) -> Iterator[slice]:
-        """Yield the ranges of rows in which the slices are processed, and release memory pages after each."""
+        """Yield the ranges of rows in which the slices are processed. Release memory pages after each range."""
         for at in range(0, self.rows, BATCH_ROWS):
             yield slice(at, min(at + BATCH_ROWS, self.rows))
             let_go(self.start, self.end, self.sid, self.name, self.lane)

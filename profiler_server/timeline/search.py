@@ -1,4 +1,4 @@
-"""Search for slices by name, which uses an index by name and start, and the names with the most time."""
+"""Search for slices by name, with an index by name and start; and the names with the most time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Direction = Literal["next", "previous"]
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The result of a search: `count` slices match, with `names` different names.
+    """The result of a search: `count` slices match; they have `names` different names.
 
-    `hit` is the requested match, and `number` its position in time order, from 1.
+    `hit` is the requested match. `number` is its position in time order, from 1.
     """
 
     count: int
@@ -56,9 +56,7 @@ def search(timeline: Timeline, text: str, after: tuple[int, int], direction: Dir
 
 
 def _bisect(timeline: Timeline, first: Ints, last: Ints, after: tuple[int, int]) -> Ints:
-    """Return, for each range of the index, the first entry after the position `after` (start, position in lane
-    order).
-    """
+    """Return for each range of the index its first entry after the position `after` (start, position in lane order)."""
     low, high = first.copy(), last.copy()
     while True:
         open_ = np.flatnonzero(low < high)
@@ -88,7 +86,7 @@ def _read_starts(timeline: Timeline, places: Ints) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class NameTotal:
-    """One name with the number, the total and mean time and the longest of its slices."""
+    """The slices of one name: their number, total time, mean time and longest time."""
 
     name: str
     category: str

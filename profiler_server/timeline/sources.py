@@ -58,7 +58,7 @@ class Track:
 
 
 def read_tracks(rank: RankRun) -> list[Track]:
-    """Return the tracks of the table `tracks`, or an empty list if the table is absent or damaged."""
+    """Return the tracks of the table `tracks`; empty if the table is missing or damaged."""
     columns = ("track", "kind", "name", "process", "order", "unit")
     rows = find_sound(rank, "tracks", columns).select(columns).to_pylist()
     return [
@@ -68,7 +68,7 @@ def read_tracks(rank: RankRun) -> list[Track]:
 
 
 def count_slices(rank: RankRun) -> int:
-    """Return the number of rows of the table `slices`, or 0 if it is absent or cannot be opened."""
+    """Return the number of rows of the table `slices`; 0 if the table is missing or cannot be opened."""
     try:
         return rank.count_rows("slices")
     except (OSError, pa.ArrowException):
@@ -76,13 +76,14 @@ def count_slices(rank: RankRun) -> int:
 
 
 def find_highest_track(rank: RankRun) -> int:
-    """Return the highest track number in the table `slices`, or -1. The track may be missing in the table `tracks`."""
+    """Return the highest track number in the table `slices`, or -1. The table `tracks` may lack this track."""
     highest = (int(raw.column(0).to_numpy().max(initial=-1)) for raw in read_columns(rank, ("track",), BATCH_ROWS * 4))
     return max(highest, default=-1)
 
 
 def read_batches(rank: RankRun, superseded: Sequence[int] = ()) -> Iterator[Batch]:
-    """Yield the table `slices` in file order, without the tracks `superseded`, for which other tables have better data.
+    """Yield the table `slices` in file order, without the tracks `superseded`. Other tables have better data for those
+    tracks.
 
     Raises TableBrokenError with the name of the damaged file.
     """
@@ -117,9 +118,9 @@ def _is_sorted(rank: RankRun) -> bool:
 
 
 def read_columns(rank: RankRun, columns: Sequence[str], rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """Read some columns of the table `slices` in batches. Yield nothing if its files cannot be opened.
+    """Yield the given columns of the table `slices` in batches; nothing if its files cannot be opened.
 
-    Raises TableBrokenError with the file's name for damage found later.
+    Raises TableBrokenError with the name of the file if damage is found later.
     """
     if rank.status("slices").state == "broken":  # the page says so, and shows the other tables
         return
@@ -147,8 +148,8 @@ def _split_groups(file: pq.ParquetFile, rows: int) -> Iterator[list[int]]:
 
 @contextmanager
 def naming_damage(path: Path) -> Iterator[None]:
-    """Raise TableBrokenError or TableMissingError with the path of the file for exceptions in the block that a damaged
-    or vanished file causes.
+    """Raise TableBrokenError or TableMissingError with the path of the file, in place of exceptions in the block that a
+    damaged or vanished file causes.
     """
     try:
         yield
@@ -159,7 +160,7 @@ def naming_damage(path: Path) -> Iterator[None]:
 
 
 def as_batch(raw: pa.RecordBatch, first_sid: int) -> Batch:
-    """Return a record batch with the columns of `slices` as arrays, with slice numbers from `first_sid`."""
+    """Return a record batch with the columns of `slices` as arrays. Slices are numbered from `first_sid` on."""
     start = _whole(raw, "start_ns", pa.int64())
     return Batch(
         _whole(raw, "track", pa.int32()),
@@ -207,7 +208,7 @@ _FIRST_ORDER = 2_100_000_000
 
 
 class Series(NamedTuple):
-    """One counter. A value is valid until the next point."""
+    """One counter. A value holds until the next point."""
 
     track: Track
     time: Ints

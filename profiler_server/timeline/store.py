@@ -34,7 +34,7 @@ class Cut(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The place of a slice: its position in lane order, its lane, and its times relative to the origin."""
+    """A slice in a timeline: its position in lane order, its lane, and its times relative to the origin."""
 
     position: int
     lane: int
@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
 
 class Timeline:
-    """One rank's timeline. Data is read on request, and opening takes a few milliseconds at any size."""
+    """One rank's timeline. Data is read on request, so opening takes a few milliseconds for a timeline of any size."""
 
     def __init__(self, folder: Path, rank: RankRun, stamp: str) -> None:
         self.folder = folder
@@ -72,15 +72,16 @@ class Timeline:
         return np.concatenate(([0], np.cumsum(self.names.count))).astype(np.int64)
 
     def read_order(self, rows: Ints) -> Ints:
-        """Return the positions in lane order of some slices, given as rows of the index that is sorted by name and
+        """Return the positions of some slices in lane order. The slices are given as rows of the index by name and
         start.
         """
         return self._order.pick(0, 0, rows).astype(np.int64)
 
     def cut_tile(self, level: int, number: int) -> Cut:
-        """Return the slices that start in tile `number` of a level, and per lane the slice that runs at its left edge.
+        """Return the slices that start in tile `number` of a level, and for each lane the slice that runs at the left
+        edge of the tile.
 
-        At the raw level every slice is single. Above it, runs of slices shorter than a bin are merged.
+        At the raw level, every slice is single. At higher levels, runs of slices shorter than a bin are merged.
         """
         begin = number << (level + TILE_BITS)
         return self.cut(level, begin, begin + (1 << (level + TILE_BITS)))
@@ -119,7 +120,9 @@ class Timeline:
         return Place(position, lane, *(int(column[0]) for column in (bins.start, bins.end, bins.name, bins.id)))
 
     def find_place(self, track: int, start_ns: int, sid: int) -> Place | None:
-        """Find a slice by its number on a track, None if it is not there. `start_ns` is since the run's epoch."""
+        """Return a slice by its number on a track; None if it is not on this track. `start_ns` is since the run's
+        epoch.
+        """
         start = start_ns - self.index.origin_ns
         for lane, entry in enumerate(self.index.lanes):
             if entry.track != track:

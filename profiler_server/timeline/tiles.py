@@ -40,7 +40,9 @@ _LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
 
 
 class Points(NamedTuple):
-    """Counter points of a tile: the counter and time of each point, and the least, greatest and last value of its bin."""
+    """Counter points of a tile: the counter and time of each point, and the least, greatest and last value of the
+    point's bin.
+    """
 
     counter: npt.NDArray[np.uint32]
     time: Ints
@@ -85,7 +87,9 @@ def _pack_points(points: Points, begin: int, tick: int) -> tuple[npt.NDArray[Any
 
 
 def bin_counters(timeline: Timeline, level: int, begin: int, end: int) -> Points:
-    """Return the points of every counter in [begin, end), at most one per bin, and the point that is valid at `begin`."""
+    """Return the points of every counter in [begin, end), at most one per bin, and the point whose value holds at
+    `begin`.
+    """
     pieces = []
     for number in range(len(timeline.counters.counts)):
         time, points = timeline.counters.cut(number, begin, end)

@@ -53,9 +53,9 @@ def view_meta(timeline: Timeline) -> Json:
 
 
 def _pack_names(names: list[str]) -> list[str | list[str | int]]:
-    """Return the names, with runs such as "Step 7", "Step 8" as prefix, first number and count.
+    """Return the names as text. A run such as "Step 7", "Step 8" becomes a prefix, a first number and a count.
 
-    A long run has thousands of such names.
+    A long training has thousands of such names.
     """
     packed: list[str | list[str | int]] = []
     for (prefix, _), run in groupby(enumerate(names), key=_split_number):
@@ -139,7 +139,7 @@ def _view_link(link: Link) -> Json:
 
 
 def view_path(timeline: Timeline, path: CriticalPath | None) -> Json:
-    """Return a critical path's pieces as columns, times since the origin. The lane is -1 without a slice."""
+    """Return the pieces of a critical path as columns, with times since the origin. The lane is -1 without a slice."""
     if path is None:
         return {"starts": [], "ends": [], "lanes": []}
     lanes: dict[tuple[int, int], int] = {}

@@ -23,7 +23,7 @@ JsonError = dict[str, dict[str, str | int]]
 
 @dataclass(frozen=True)
 class ErrorView:
-    """An error for a person: what happened, why, and what to do. `detail` is raw text, folded on a page."""
+    """An error for a person: what happened, the reason, and what to do. `detail` is raw text; a page folds it."""
 
     status: int
     kind: str
@@ -45,11 +45,11 @@ class ErrorView:
 
 
 class BadQueryError(errors.UsageError):
-    """An error for a query that the server rejects, such as an unknown parameter or a value of the wrong kind."""
+    """The server rejects a query, for example because of an unknown parameter or a value of the wrong kind."""
 
 
 class NotInRunError(errors.RunNotFoundError):
-    """An error for a page or rank that an existing run does not have."""
+    """An existing run does not have the requested page or rank."""
 
 
 _OUT_OF_RANGE = (

@@ -1,4 +1,4 @@
-"""Builds the app: routers are found, errors become pages or JSON, every answer passes the guard."""
+"""Build the app: routers are found, errors become pages or JSON, and every answer passes the guard."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 class _Compression:
-    """Gzip for pages and static text, except for loopback clients, where it takes longer than it saves.
+    """Gzip for pages and static text. Loopback clients get no gzip, because for them it takes longer than it saves.
 
-    API answers are not compressed here. The route of the tiles compresses its typed arrays, which gzip would only
-    delay.
+    API answers are not compressed here. The route of the tiles compresses its own typed arrays; gzip would only delay
+    them.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -137,7 +137,7 @@ def _describe_validation(problems: Sequence[Any]) -> ErrorView:
 
 
 def _say_problem(problem: Mapping[str, Any]) -> str:
-    """Return a validation problem as text, without the regular expression that the value does not match."""
+    """Return a validation problem as text. The regular expression that the value does not match is left out."""
     if problem["type"] == "string_pattern_mismatch":
         return f"{str(problem['input'])[:40]!r} is not in the form that {API}/docs describes"
     return str(problem["msg"])

@@ -1,6 +1,9 @@
-"""Limits on concurrent work of the server. A request body is a few KiB and must arrive within seconds, before routing.
-An upload streams, must keep moving, and only a few run at a time. While other heavy work runs, a request for heavy work
-waits a while, and then gets the answer to try again."""
+"""Limits on concurrent work of the server.
+
+A request body is a few KiB and must arrive within seconds, before routing. An upload streams and must keep moving, and
+only a few uploads run at a time. While other heavy work runs, a request for heavy work waits a while. Then its answer
+is to try again.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 
 
 class BodyTooLargeError(Exception):
-    """An error for a body, or an announced length, over the limit."""
+    """A body, or its announced length, exceeds the limit."""
 
 
 class BodyLimit:
@@ -130,8 +133,8 @@ MOST_SLOW = 16
 class Crowding:
     """ASGI middleware with a few slots for downloads and searches, so that threads remain for pages.
 
-    A client that takes longer than `SLOW_AFTER_S` to receive a piece gives its slot back, up to `MOST_SLOW` clients at
-    once.
+    A client that takes longer than `SLOW_AFTER_S` to receive a piece gives its slot back. At most `MOST_SLOW` clients
+    at a time may do this.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -157,7 +160,7 @@ class Crowding:
 
 
 class _Slot:
-    """A slot for one request, given back once the answer is sent or its reader turns out to be slow."""
+    """A slot for one request. It is given back once the answer is sent, or once its reader proves to be slow."""
 
     def __init__(self, crowding: Crowding) -> None:
         self._crowding = crowding

@@ -1,4 +1,6 @@
-"""Static files at addresses that change with their content, and templates: strict, escaped, with shared filters."""
+"""Static files whose addresses change with their content; and templates that are strict and escaped, with shared
+filters.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,8 @@ def find_frontend() -> Path:
 
 
 class StaticFiles:
-    """The static files. All addresses contain one version, that of the whole tree: modules import each other by
-    relative paths.
+    """The static files. All addresses contain one version, which covers the whole tree, because modules import each
+    other by relative paths.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -91,7 +93,7 @@ _AGES = ((86400 * 365, "y"), (86400 * 30, "mo"), (86400, "d"), (3600, "h"), (60,
 
 
 class Templates:
-    """A renderer of templates by name. A name that the context lacks is an error, not an empty string."""
+    """A renderer of templates by name. A name that the context does not have is an error, not an empty string."""
 
     def __init__(self, folder: Path, links: Links) -> None:
         self.environment = jinja2.Environment(
@@ -140,7 +142,7 @@ def _encode_array(value: Any) -> Any:
 
 
 def format_age(unix_ns: int | None, now_ns: int | None = None) -> str:
-    """Return the age of a moment, `2 min`, `3 h`; n/a for None."""
+    """Return the age of a moment as `2 min` or `3 h`; n/a for None."""
     if unix_ns is None:
         return figures.ABSENT
     seconds = ((now_ns or time.time_ns()) - unix_ns) / 1e9

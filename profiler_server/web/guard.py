@@ -31,8 +31,10 @@ class Hosts:
         self._is_wildcard = settings.host in WILDCARD_HOSTS
 
     def take(self, scope: Mapping[str, Any], header: str) -> bool:
-        """Return whether the header names this server. A server bound to every address also permits the address that
-        the client reached."""
+        """Return whether the header names this server.
+
+        A server that is bound to every address also permits the address that the client reached.
+        """
         host = strip_port(header)
         if host in self.names:
             return True
@@ -74,9 +76,9 @@ def is_loopback(scope: Scope) -> bool:
 class Guard:
     """ASGI middleware against requests from other sites.
 
-    A page of another site can reach the server only under its own host name, which the host check refuses (DNS
-    rebinding). A request that changes something must come from our own pages. A request that another site's page makes
-    by itself, such as for an image, is refused before any work.
+    A page of another site can reach the server only under that site's host name, which the host check refuses (DNS
+    rebinding). A request that changes something must come from our own pages. A request that a page of another site
+    makes without a click, such as for an image, is refused before any work.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
@@ -129,9 +131,9 @@ class Guard:
         return headers.get("sec-fetch-site", "none") in ("same-origin", "none") and self._is_own_origin(headers, scheme)
 
     def _is_own_origin(self, headers: Headers, scheme: str) -> bool:
-        """Return whether a request names no origin but ours.
+        """Return whether a request names no origin other than ours.
 
-        The scheme that a proxy reports is not trusted, so under a proxy's name both schemes count as ours.
+        The scheme that a proxy reports is not trusted. So for the host name of a proxy, both schemes count as ours.
         """
         origin, host = headers.get("origin"), headers.get("host", "").lower()
         schemes = ("http", "https") if host in self._proxied or strip_port(host) in self._proxied else (scheme,)
@@ -141,7 +143,7 @@ class Guard:
 def _is_embedded(headers: Headers, path: str) -> bool:
     """Return whether a page of another site makes this request without a click.
 
-    A followed link is not counted, unless it leads to API data, which may take long to make.
+    A followed link does not count, unless it leads to API data, which may take long to make.
     """
     if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
         return False

@@ -1,4 +1,4 @@
-"""The only module that makes addresses of the server."""
+"""The addresses of the server. No other module makes addresses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ class Links:
         return f"{API}/runs/{quote_id(run_id)}{tail}{encode_query(query)}"
 
     def api_root(self, *parts: str, **query: QueryValue) -> str:
-        """Return an API address that belongs to no run."""
         return API + "".join(f"/{quote(part, safe='')}" for part in parts) + encode_query(query)
 
     def static(self, path: str) -> str:
@@ -44,7 +43,7 @@ class Links:
 
 
 class KeptLinks(Links):
-    """Links that keep the chosen rank and steps on pages of the current run, unless other values are given."""
+    """Links on pages of the current run. They keep the chosen rank and steps, unless other values are given."""
 
     def __init__(self, links: Links, run_id: str, rank: int | None, steps: str | None) -> None:
         super().__init__(links._static_version)
@@ -58,7 +57,7 @@ class KeptLinks(Links):
 
 
 def quote_id(run_id: str) -> str:
-    """Return a run id quoted for a path: slashes stay, all other characters special to a URL are quoted."""
+    """Return a run id quoted for a path: slashes stay, and all other characters that are special in a URL are quoted."""
     return quote(run_id, safe="/")
 
 

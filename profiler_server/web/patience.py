@@ -1,6 +1,8 @@
-"""Limits on connections: how long a client may take to send a request and to receive the answer, and how many clients
-there may be. uvicorn waits for ever and accepts all, so that a thousand clients at a byte a minute would use up the
-process's descriptors and memory."""
+"""Limits on connections: the time for a client to send a request and to receive the answer, and the number of clients.
+
+uvicorn waits for ever and accepts all clients. So a thousand clients at a byte a minute would use up the process's
+descriptors and memory.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ class PatientProtocol(H11Protocol):
             self.transport.close()
 
     def _watch(self) -> None:
-        """Run the timer while the server waits for the head of a request or the rest of a refused body; else stop
+        """Run the timer while the server waits for the head of a request or the rest of a refused body. Otherwise stop
         it.
         """
         theirs = self.conn.their_state
@@ -95,8 +97,10 @@ class PatientProtocol(H11Protocol):
             self.transport.close()
 
     def _watch_taking(self) -> None:
-        """Start the checks of how much the client receives. While the unsent bytes of all clients exceed
-        `MOST_UNSENT_BYTES`, drop the client that has waited longest."""
+        """Start the checks of how much the client receives.
+
+        While the unsent bytes of all clients exceed `MOST_UNSENT_BYTES`, drop the client that has waited longest.
+        """
         if self._taking is not None or not self.transport.get_write_buffer_size():
             return
         self._waiting[self] = None
@@ -133,10 +137,11 @@ class PatientProtocol(H11Protocol):
 
 
 def _count_unsent(transport: asyncio.Transport) -> int:
-    """Return the bytes that the client has not confirmed, including the system's buffer if the system reports it.
+    """Return the number of bytes that the client has not confirmed. The system's buffer is included if the system
+    reports it.
 
-    The system's buffer is included because it hides a slow reader for minutes: it takes more only once a third of it is
-    free.
+    Without the system's buffer, a slow reader would be hidden for minutes: the buffer takes more only once a third of
+    it is free.
     """
     queued = array("i", [0])
     with suppress(ImportError, AttributeError, OSError, ValueError):

@@ -43,7 +43,7 @@ class StepCurve:
 
 @dataclass(frozen=True)
 class RankView:
-    """One rank: its part of the report as `data`, with drawings."""
+    """One rank: `data` is its part of the report; the other fields are drawings."""
 
     data: dict[str, Any]
     total: str
@@ -54,13 +54,17 @@ class RankView:
 
     @property
     def measure(self) -> Measure:
-        """Return where the self time of operators is measured: on the device if any operator used a device."""
+        """Return where the self time of operators is measured: on the device if any operator used a device, else on the
+        host.
+        """
         return "device" if any(row["device_self_ns"] for row in self.data["operators"]) else "host"
 
 
 def render_report(run: Run, redact: bool = False, rank: int | None = None, how: Reporting = ALONE) -> str:
-    """Return the report file, for one rank if given. With `redact` the file holds no name given by the user. Raises as
-    `build_report` does."""
+    """Return the report file; with `rank`, only for this rank.
+
+    With `redact`, the file holds no name that the user gave. Raises as `build_report` does.
+    """
     shown = redact_run(run) if redact else run
     report = build_report(shown, rank, how)
     sentence, silence = say_verdict(shown, rank), explain_silence(shown, rank)
@@ -130,7 +134,7 @@ def _view_rank(rank: RankRun, data: dict[str, Any]) -> RankView:
 
 
 def _draw_curve(numbers: Any, durations: Any) -> StepCurve | None:
-    """Draw the steps, or means of equal groups if there are many; None for fewer than two steps."""
+    """Draw the steps; if there are many, the means of equal groups. None for fewer than two steps."""
     if len(durations) < 2:
         return None
     values = average_runs(durations, POINTS)

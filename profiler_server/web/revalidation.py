@@ -1,5 +1,7 @@
-"""Caching of pages and data of ended runs. Each answer has an ETag. An unchanged answer is not made again, and not sent
-again to a client that has it."""
+"""Caching of pages and data of ended runs.
+
+Each answer has an ETag. An unchanged answer is not made a second time, and is not sent to a client that already has it.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,9 @@ RawHeaders = Sequence[tuple[bytes, bytes]]
 class Revalidation:
     """ASGI middleware that answers 304 to clients whose copy is current, and keeps answers.
 
-    `version` returns a text that changes with templates and static files. Tags of another process never match. The
-    middleware runs after the token and host checks, so that only permitted clients learn that something is unchanged.
+    `version` returns a text that changes with templates and static files. Tags of another server process never match.
+    The middleware runs after the token and host checks, so that only permitted clients learn that something is
+    unchanged.
     """
 
     def __init__(self, app: ASGIApp, base_dir: Path, version: Callable[[], str]) -> None:
@@ -96,7 +99,7 @@ async def _send_kept(kept: tuple[RawHeaders, bytes], scope: Scope, send: Send) -
 
 
 class _Tags:
-    """The tag of each address, which changes with its answer. Safe to use from several threads."""
+    """The tag of each address, which changes with the answer to the address. Several threads may use it."""
 
     def __init__(self, base_dir: Path, version: Callable[[], str]) -> None:
         self._base_dir = base_dir
@@ -105,7 +108,7 @@ class _Tags:
         self._process = secrets.token_hex(8)
 
     def find(self, path: str, query: bytes) -> str | None:
-        """Return the tag of an address; None if the address names no run, or a run that has not ended."""
+        """Return the tag of an address. None if the address names no run, or a run that has not ended."""
         runs = self._list_runs(path)
         stamps = [find_finished(run) for run in runs]
         if not stamps or None in stamps:
@@ -137,9 +140,9 @@ class _Tags:
 
 @dataclass(frozen=True)
 class _Keeping:
-    """The decision on one answer. `is_wanted`: the answer is to be kept if possible.
+    """The decision on one answer. `is_wanted` means that the answer is to be kept if possible.
 
-    `settled` is set once the answer is kept, or certain not to be kept.
+    `settled` is set once the answer is kept, or once it is certain that it will not be kept.
     """
 
     is_wanted: bool

@@ -72,7 +72,9 @@ class Services:
             return self._pages
 
     def warm_up(self, runs: Sequence[RunEntry]) -> None:
-        """Import the pages and start judging `runs` in the background: a reader of the run list opens a run next."""
+        """Import the pages and start judging `runs` in the background, because a reader of the run list usually opens a
+        run next.
+        """
         if "_pages" not in vars(self):
             self.store.background.start("pages", lambda: self.pages)
         for run in runs:

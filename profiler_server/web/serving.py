@@ -1,4 +1,4 @@
-"""Binds the port, prints the address, then loads the app: an early browser waits in the socket's queue."""
+"""Bind the port, print the address, then load the app. An early browser waits in the queue of the socket."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
 def leave_background() -> None:
     """Exit the process at once if background work is running. Its results would only have been cached.
 
-    The threads of this work are in Arrow's code, and Python aborts if such a thread returns during shutdown.
+    The threads of this work may be in Arrow's code. Python aborts if such a thread returns during shutdown.
     """
     if is_working():
         sys.stdout.flush()
@@ -53,8 +53,10 @@ def leave_background() -> None:
 
 
 def ensure_token(settings: Settings) -> Settings:
-    """Return the settings, with a new token if the server is on a network and has none. Raises UsageError for a token
-    of the wrong form."""
+    """Return the settings. If the server is on a network and has no token, they get a new one.
+
+    Raises UsageError for a token of the wrong form.
+    """
     if settings.token and not TOKEN_FORM.fullmatch(settings.token):
         raise UsageError("--token takes 16 to 256 letters, digits and . _ ~ -; leave it out and one is made at start")
     if settings.token or not settings.asks_for_token:
@@ -63,7 +65,7 @@ def ensure_token(settings: Settings) -> Settings:
 
 
 def describe_start(settings: Settings, port: int) -> list[str]:
-    """Return the messages at start: the link to open, and on a network who can read the runs and under which names."""
+    """Return the messages at start: the link to open; on a network, also who can read the runs and under which names."""
     link = f"?token={settings.token}" if settings.token else ""
     mirror = find_mirror(settings.base_dir)
     place = mirror.url if mirror is not None else settings.base_dir.resolve()
@@ -79,7 +81,7 @@ def describe_start(settings: Settings, port: int) -> list[str]:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the limit of open files to at most MOST_DESCRIPTORS, and return the limit that then holds."""
+    """Raise the limit of open files to at most MOST_DESCRIPTORS. Return the limit that is then in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft >= most:
@@ -93,7 +95,8 @@ def raise_descriptor_limit() -> int:
 def return_large_blocks() -> None:
     """Make glibc return blocks of a megabyte or more to the system when they are freed.
 
-    By default glibc keeps blocks of up to 32 MiB for their thread, so that arrays of one request stay for weeks.
+    By default, glibc keeps freed blocks of up to 32 MiB for their thread. So the arrays of one request would stay in
+    memory for weeks.
     """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # another C library
@@ -151,7 +154,9 @@ def check_telemetry(settings: Settings) -> None:
 
 
 def open_socket(settings: Settings) -> socket.socket:
-    """Return a listening socket. Raises UsageError if that fails, with a free port if the wanted port is in use."""
+    """Return a listening socket. Raises UsageError if that fails; if the wanted port is in use, the message has a free
+    port.
+    """
     try:
         return _listen(settings.host, settings.port)
     except (OSError, OverflowError) as error:
@@ -165,7 +170,7 @@ def open_socket(settings: Settings) -> socket.socket:
 
 
 def find_free_port(settings: Settings) -> int:
-    """Return a free port above the wanted port, else any free port, else 0."""
+    """Return a free port above the wanted port; without one, any free port, or 0."""
     wanted = (*range(settings.port + 1, min(settings.port + PORTS_TRIED, 65536)), 0)
     return next((found for port in wanted if (found := _probe(settings.host, port))), 0)
 

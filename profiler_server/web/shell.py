@@ -53,7 +53,7 @@ def find_pages(package: ModuleType) -> PageSet:
 
 
 def find_asking(module: ModuleType) -> Callable[[Any], Any]:
-    """Return the function that turns a request into the argument of a page.
+    """Return the function that makes the argument of a page from a request.
 
     It is `ask` in the module `asking` of the page's package. A page without such a module gets the request itself.
     """
@@ -78,9 +78,9 @@ class NavItem:
 
 @dataclass(frozen=True)
 class StepFilter:
-    """The step filter as typed, empty for all steps; `error` is why the typed text is not used.
+    """The step filter as the user typed it, empty for all steps. `error` is why the typed text is not used.
 
-    `is_followed` means that the current page shows only these steps. `noun` is the noun for a step, batch if the run
+    `is_followed` means that the current page shows only these steps. `noun` is the noun for a step; batch if the run
     only infers.
     """
 
@@ -97,7 +97,9 @@ class StepFilter:
 
 @dataclass(frozen=True)
 class RunView:
-    """The run that a page shows. `overhead` and `warnings` are of the chosen rank. `path` is quoted for a command."""
+    """The run that a page shows. `overhead` and `warnings` are those of the chosen rank. `path` is quoted for a
+    command.
+    """
 
     id: str
     path: str
@@ -134,7 +136,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class OutcomeView:
-    """Sentences on the followed advice of the run `earlier`, empty if none was followed; `pending` until known."""
+    """Sentences on the advice of the run `earlier` that was followed; empty if none was. `pending` until this is known."""
 
     earlier: str
     sentences: tuple[str, ...] = ()
@@ -143,7 +145,7 @@ class OutcomeView:
 
 @dataclass(frozen=True)
 class Shell:
-    """What templates need for the frame of a page. `path` and `query` come from the request."""
+    """The data for the frame of a page. `path` and `query` come from the request."""
 
     title: str
     path: str = "/"
@@ -178,7 +180,7 @@ class Shell:
 
 
 def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
-    """Describe a run, and the error in the rank's manifest if it is damaged."""
+    """Describe a run. If the manifest of the rank is damaged, describe the error as well."""
     path = shlex.quote(str(run.path))
     try:
         ranked = run.rank(rank)
@@ -205,7 +207,7 @@ def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
 
 
 def build_nav(pages: PageSet, links: Links, run_id: str, current: str) -> tuple[NavItem, ...]:
-    """List the pages of a run, with failed pages last."""
+    """List the pages of a run. Pages that failed to load come last."""
     return (
         *(NavItem(p.title, links.page(run_id, p.slug), p.key, p.slug == current) for p in pages.pages),
         *(NavItem(p.name.capitalize(), links.page(run_id, p.name), "", p.name == current, True) for p in pages.broken),

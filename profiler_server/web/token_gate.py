@@ -1,5 +1,8 @@
-"""Access control: on a network, a request needs the server's token. A browser sends the token once, in the link that
-the server printed, and then as a cookie. A program sends the token as `Authorization: Bearer`."""
+"""Access control: on a network, a request needs the server's token.
+
+A browser first sends the token in the link that the server printed, and then as a cookie. A program sends it as
+`Authorization: Bearer`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ _REFUSAL = "This server asks for a token, which this request does not bring"
 
 class TokenGate:
     """ASGI middleware that checks the token. `answer` makes the page or JSON of a refusal. A network server without a
-    token refuses everyone."""
+    token refuses all requests.
+    """
 
     def __init__(
         self, app: ASGIApp, settings: Settings, answer: Callable[[Request, Exception], Awaitable[Response]]
@@ -64,7 +68,7 @@ def _is_page(request: Request) -> bool:
 
 
 def _name_cookie(scope: Scope) -> str:
-    """Return a cookie name with the port in it, because browsers send a cookie to every port of a host."""
+    """Return a cookie name that contains the port, because browsers send a cookie to every port of a host."""
     server = scope.get("server")
     return f"stepscope-token-{server[1] if server else 0}"
 

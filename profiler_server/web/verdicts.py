@@ -1,4 +1,4 @@
-"""Diagnoses for the run list and the pages, and outcomes of earlier advice, kept until a file changes."""
+"""Diagnoses for the run list and the pages, and outcomes of earlier advice. Both are kept until a file changes."""
 
 from __future__ import annotations
 
@@ -29,15 +29,18 @@ log = logging.getLogger(__name__)
 
 
 class Diagnoses:
-    """Diagnoses of runs, made once for each state of a run's files; in the background for the list."""
+    """Diagnoses of runs, made once for each state of a run's files. For the list, they are made in the background."""
 
     def __init__(self) -> None:
         self._list = Background()
         """Separate from the pages' background work: a rank with millions of slices must not hold up the list."""
 
     def judge(self, run: Run, rank: int) -> Panel:
-        """Return the diagnosis of a rank. A rank that cannot be judged gets a panel with the reason; a large run gets a
-        pending panel while it is judged in the background."""
+        """Return the diagnosis of a rank.
+
+        A rank that cannot be judged gets a panel with the reason. A large run gets a pending panel while it is judged
+        in the background.
+        """
         asked = _judge.ask(run, rank)
         known = _judge.find(asked)
         if known is not None and known.stamp == asked.stamp:
@@ -55,10 +58,10 @@ class Diagnoses:
         return Panel(None, f"{much} are read in the background; what they tell appears here.", True)
 
     def find(self, entry: RunEntry) -> Panel | None:
-        """Return the diagnosis of a run's first rank if known, else None. A run without ranks or with too many slices
-        gets a panel with the reason.
+        """Return the diagnosis of a run's first rank if it is known, else None.
 
-        The diagnosis of a recording run may be `RESTED_S` old.
+        A run without ranks or with too many slices gets a panel with the reason. The diagnosis of a recording run may
+        be `RESTED_S` old.
         """
         if not entry.headline.ranks:
             return Panel(None, "This run has no rank folder.")
@@ -110,7 +113,7 @@ class Outcomes:
         self._judged = derived()(self._judge)
 
     def peek(self, run_id: str) -> OutcomeView | None:
-        """Return the outcome of the previous run's advice, pending while judged; None without a previous run."""
+        """Return the outcome of the previous run's advice, pending while it is judged. None without a previous run."""
         earlier = self._catalog.find_baseline(run_id)
         if earlier is None:
             return None
@@ -126,8 +129,9 @@ class Outcomes:
         return OutcomeView(earlier, pending=True) if work is not None else None
 
     def say(self, before: Run, after: Run) -> tuple[str, ...]:
-        """Return sentences on the advice of `before` that `after` followed; empty if a run is too large to judge at
-        once."""
+        """Return sentences on the advice of `before` that `after` followed; empty if a run is too large to be judged at
+        once.
+        """
         from profiler_server.diagnosis.outcome_sentences import say_outcome  # the rules take long to import
 
         found = self._find(before, after)
@@ -144,10 +148,10 @@ class Outcomes:
         return find_outcome(before, after)
 
     def _judge(self, before: Run, after: Run, earlier: str, run_id: str) -> tuple[str, ...]:
-        """Return the outcome of the previous run's advice, in sentences, and record it in the ledger.
+        """Return the outcome of the previous run's advice in sentences, and record it in the ledger.
 
-        It is not recorded if the runs are from different machines, or if the later run changed more than the advice: it
-        is then no evidence on the prediction.
+        It is not recorded if it is no evidence on the prediction: the runs are from different machines, or the later
+        run changed more than the advice.
         """
         from profiler_server.diagnosis.outcome_sentences import say_outcome
 
@@ -163,7 +167,7 @@ class Outcomes:
         return say_outcome(found)
 
     def say_trials(self, run_id: str, run: Run, panel: Panel) -> Mapping[str, str]:
-        """Return, by rule, a sentence for each suggestion whose change was tried on the script.
+        """Return a sentence, by rule, for each suggestion whose change was tried on the script.
 
         The measurements of the trials are recorded in the ledger, unless the run still records.
         """

@@ -1,6 +1,6 @@
 """The texts of advice, sentences that several rules share, and the names of functions in them.
 
-The texts of a rule are in `texts/*.txt`, an entry for each rule and for each of its cases: `drift`,
+The texts of a rule are in `texts/*.txt`, with an entry for the rule and for each of its cases: `drift`,
 `worker_restart.remade`. Fields are figures from the rule, facts of the case and limits.
 """
 
@@ -69,7 +69,7 @@ def write_loader(loader: LoaderArguments, **changes: Any) -> str:
 
 
 def say_wait(case: Case) -> str:
-    """Return the sentence on the wait for data in the mean step, which most loading rules use and every page shows."""
+    """Return the sentence on the wait for data in the mean step. Most loading rules use it, and every page shows it."""
     of_loader = f"batches of {case.loading.name}" if case.other_loadings else "data"
     wait_ns, step_ns = case.data_wait_ns, case.steps.mean_ns
     share = format_share(wait_ns / step_ns)
@@ -77,7 +77,9 @@ def say_wait(case: Case) -> str:
 
 
 def say_many_workers(case: Case, workers: int) -> str:
-    """Return a sentence, to append to another, on why more workers than cores are right; "" if there are not more."""
+    """Return a sentence on why it is right to have more workers than cores; "" if there are not more. It follows
+    another sentence.
+    """
     if case.is_imported or workers <= case.host.cores or case.loading.cpu_need > CAPPED_NEED:
         return ""
     return (
@@ -87,9 +89,9 @@ def say_many_workers(case: Case, workers: int) -> str:
 
 
 def say_ready(case: Case) -> str:
-    """Return in which share of the requests the workers had finished the batch, as a phrase.
+    """Return a phrase on the share of the requests whose batch the workers had already finished.
 
-    If that is unknown, the share is of the requests that found a batch in the queue.
+    If this share is unknown, the share is that of the requests that found a batch in the queue.
     """
     made_frac = case.loading.bottleneck.made_frac
     if made_frac is not None:
@@ -100,7 +102,9 @@ def say_ready(case: Case) -> str:
 
 
 def acts_in_steps(case: Case) -> bool:
-    """Return whether the usual step calls a model without gradients before it trains a model, to act on the output."""
+    """Return whether the usual step calls a model without gradients, and later trains a model. The call's output is
+    then used to act.
+    """
     rows, regular = case.steps.rows, case.steps.selection.regular
     if "no_grad_forwards" not in rows.column_names or not regular.any():
         return False
@@ -114,12 +118,14 @@ def say_input_limit(case: Case) -> str:
 
 
 def find_in_phases(case: Case, *phases: str) -> Part | None:
-    """Return the functions that ran in some phases of the training thread together; None if no stacks were sampled."""
+    """Return the functions that ran in the given phases of the training thread together; None if no stacks were
+    sampled.
+    """
     return case.stacks.phases[phases] if case.stacks is not None else None
 
 
 def find_in_stage(case: Case, stage: str) -> Part | None:
-    """Return the functions that ran in a stage of the loader that the steps wait for; None if no stacks were sampled."""
+    """Return the functions that ran in a stage of the loader for which the steps wait; None if no stacks were sampled."""
     if case.stacks is None or case.loading.loader is None:
         return None
     found = case.stacks.stages[(stage,)]
@@ -133,7 +139,7 @@ def find_dominant(part: Part | None) -> NamedFunction | None:
 
 
 def say_functions(part: Part | None, whole: str) -> str:
-    """Return a sentence, to append to another, on the functions that take the most; "" if none is named."""
+    """Return a sentence on the functions that take most time; "" if none is named. It follows another sentence."""
     said = [entry for entry in (part.functions if part is not None else ())[:_MOST_SAID] if _is_worth_saying(entry)]
     if not said:
         return ""
@@ -149,7 +155,7 @@ def _is_worth_saying(entry: NamedFunction) -> bool:
 
 
 def name_call(entry: NamedFunction) -> str:
-    """Return the function's name for a title or an advice, or its line if only the line is known."""
+    """Return a name of the function for a title or an advice. If only the line is known, return the line."""
     return f"what {entry.place} does" if entry.is_own_line else spell_call(entry)
 
 
@@ -165,7 +171,7 @@ def name_parts(entry: NamedFunction) -> dict[str, object]:
 
 
 def spell_call(entry: NamedFunction) -> str:
-    """Return the call of a function, `accuracy()`; the name of a script is returned unchanged."""
+    """Return the call of a function, `accuracy()`. The name of a script is returned unchanged."""
     return entry.function if entry.function.endswith((".py", ")")) else f"{entry.function}()"
 
 

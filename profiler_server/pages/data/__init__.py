@@ -1,4 +1,4 @@
-"""The Data pipeline page: how full the queues were at each step, and the work of each stage that filled them."""
+"""The Data pipeline page: the depth of the queues at each step, and the work of each stage that fills them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABS: Mapping[str, str] = {"interval": "Step interval", "processing": "Data proc
 
 @dataclass(frozen=True)
 class DataContext:
-    """The context of `data.html`: one of the two tabs, or neither if `notice` gives a reason.
+    """The context of `data.html`: one of the two tabs; neither if `notice` gives a reason.
 
     If only the pipeline was not collected, the tab Step interval still shows the waits of the steps.
     """
@@ -72,7 +72,9 @@ def build(request: PageRequest) -> DataContext:
 
 
 def _find_notice(rank: RankRun) -> Notice | None:
-    """Return why nothing can be shown. A run without workers has no queue table, and is still shown."""
+    """Return why nothing can be shown, None if something can. A run without workers has no queue table, and is still
+    shown.
+    """
     for table in ("queues", "stages", "steps"):
         status = rank.status(table)
         if status.state == "off":

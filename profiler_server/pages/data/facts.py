@@ -85,7 +85,7 @@ class StepWaits:
         return self._share(self.h2d_ns)
 
     def mean_ns(self, values: Ints) -> float:
-        """Return the mean of some values over the kept steps."""
+        """Return the mean of `values` over the kept steps."""
         kept = values[self.selection.kept]
         return float(kept.mean()) if len(kept) else 0.0
 
@@ -95,10 +95,10 @@ class StepWaits:
 
 
 class PipelineFacts:
-    """What is known of one rank's pipeline for one loader; each fact is read at its first use. Raises as
-    `RankRun.table` does.
+    """The facts on one rank's pipeline for one loader. Each fact is read at its first use. Raises as `RankRun.table`
+    does.
 
-    `workers` selects the rows of `chosen_rows`, None for all; every other fact covers all workers.
+    `workers` selects the rows of `chosen_rows`, None for all. Every other fact covers all workers.
     """
 
     def __init__(self, rank: RankRun, loader: int | None, workers: frozenset[int] | None = None) -> None:
@@ -166,7 +166,9 @@ class PipelineFacts:
 
     @cached_property
     def chosen_rows(self) -> pa.Table:
-        """Return the rows of the loader's stages in the chosen workers, and its rows that belong to no worker."""
+        """Return the rows of the loader's stages in the chosen workers, and the rows of the loader that belong to no
+        worker.
+        """
         return self.stage_rows if self.workers is None else keep_workers(self.stage_rows, self.workers)
 
     @cached_property
@@ -188,7 +190,7 @@ class PipelineFacts:
 
     @cached_property
     def queue_keys(self) -> tuple[QueueKey, ...]:
-        """Return the queues in the order that a batch passes them."""
+        """Return the queues in the order in which a batch passes them."""
         passed = [name for stage in self.own_stages for name in (*stage.inputs, *stage.outputs)]
         places = {name: place for place, name in reversed(list(enumerate(passed)))}
         keys = queues.list_queues(self.samples)
@@ -211,7 +213,7 @@ class PipelineFacts:
 
     @cached_property
     def bottleneck(self) -> Bottleneck:
-        """Return the limit of the steps, the same as in the verdict."""
+        """Return the limit of the steps. It is the same as in the verdict."""
         return read_limit(self.rank, self.loader_id)
 
     @cached_property

@@ -1,4 +1,6 @@
-"""The stage graph of the Data pipeline page: processes as lanes, their stages in order, the queues between them."""
+"""The stage graph of the Data pipeline page: processes as lanes with their stages in order, and the queues between
+them.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,7 @@ def label_stage(name: str) -> str:
 
 
 def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox, ...]:
-    """Build the pipeline from left to right, without lanes and queues that the loader lacks."""
+    """Build the pipeline from left to right. Lanes and queues that the loader does not have are left out."""
     boxes = {
         key.name: _build_queue(key, row, open_queue) for key, row in facts.queues.items() if key.loader is not None
     }
@@ -108,7 +110,7 @@ def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox,
 
 
 def build_own_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox, ...]:
-    """Build the user's own stages, each between the queues that it takes from and fills; empty if there are none."""
+    """Build the user's own stages, each between its input queues and its output queues; empty if there are none."""
     keys = [key for key in facts.queues if key.loader is None][:OWN_LIMIT]
     boxes = {key.name: _build_queue(key, facts.queues[key], open_queue) for key in keys}
     nodes: list[Lane | QueueBox] = []

@@ -95,7 +95,7 @@ class IntervalView:
 
 
 def build_interval(facts: PipelineFacts, with_pipeline: bool = True) -> IntervalView:
-    """Build the tab; the waits of the steps are known even if the pipeline was not collected.
+    """Build the tab. The waits of the steps are shown even if the pipeline was not collected.
 
     Raises as `RankRun.table` does.
     """
@@ -196,7 +196,7 @@ def _chart_by_step(facts: PipelineFacts, key: QueueKey, number: int) -> Chart:
 def _count_empty(summary: QueueSummary) -> str:
     """Return text on how many of all requests found the queue empty.
 
-    Requests can outnumber steps, because a step that accumulates gradients makes several.
+    There can be more requests than steps, because a step that accumulates gradients makes several requests.
     """
     empty = round(summary.empty_frac * summary.samples)
     return f"empty in {format_count(empty)} of {format_number_of(summary.samples, 'request')}"
@@ -218,7 +218,7 @@ def _describe_depths(key: QueueKey, summary: QueueSummary) -> tuple[Stat, ...]:
 
 
 def _describe_readiness(facts: PipelineFacts, key: QueueKey) -> tuple[Stat, ...]:
-    """Describe how often the next batch in order was not ready, which differs from an empty queue."""
+    """Describe how often the next batch in order was not ready. This differs from an empty queue."""
     note = "of the requests. Batches come in order, and one that is ready early waits outside of the queue."
     return tuple(
         Stat("Next not ready", format_share(entry.not_ready_frac), note)

@@ -198,8 +198,9 @@ def _build_worker(row: ReplicaTimes, longest_ns: int, label: str, number: int | 
 
 @dataclass(frozen=True)
 class WorkerChoice:
-    """The choice of workers for the tables. `text` spells the chosen numbers, empty for all. `sentence` names the
-    figures that cover all workers in any case."""
+    """The choice of workers for the tables. `text` lists the chosen numbers, empty for all. `sentence` names the
+    figures that always cover all workers.
+    """
 
     text: str
     sentence: str

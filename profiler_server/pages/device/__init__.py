@@ -34,8 +34,11 @@ MOVE_REMEDY = "model = model.to(device)\nfor batch in loader:\n    batch = batch
 
 @dataclass(frozen=True)
 class DevicePage:
-    """`breakdown` is None without device work, `critical` without a launch that is linked to its work. `linked_only`
-    means that the accounts leave out device work without a known launch, as `?linked=1` requests."""
+    """The context of the page. `breakdown` is None without device work, `critical` without a launch that is linked to
+    its work.
+
+    `linked_only` means that the accounts leave out device work without a known launch, as `?linked=1` requests.
+    """
 
     breakdown: Breakdown | None
     breakdown_notice: Notice | None

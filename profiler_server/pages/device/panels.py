@@ -113,7 +113,8 @@ _OUTSIDE = ("Idle around", "idle", "nothing runs yet before the first work of th
 @dataclass(frozen=True)
 class DevicePanel:
     """One device. `linked` describes how much of the work has a known launch, and whether the other work is counted.
-    `covers` describes the total of the accounts."""
+    `covers` describes the total of the accounts.
+    """
 
     title: str
     facts: tuple[Stat, ...]
@@ -188,7 +189,7 @@ def _describe_base(summary: DeviceSummary, times: DeviceTimes) -> str:
 
 
 def _list_accounts(times: DeviceTimes, steps_ns: int) -> tuple[Part, ...]:
-    """Return the device's activity as shares of the steps, like all figures of the page."""
+    """Return the device's activity as shares of the steps. All figures of the page have this base."""
     whole_ns = max(steps_ns, times.total_ns)
     words = [(label, color, meaning) for _, label, color, meaning in _PARTS]
     values = [int(getattr(times, field)) for field, *_ in _PARTS]

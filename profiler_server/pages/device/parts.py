@@ -35,7 +35,8 @@ TABLE_STEPS = 200
 
 @dataclass(frozen=True)
 class Breakdown:
-    """`sentence` names the steps; `total` is the mean step, which the categories sum to.
+    """The breakdown of the mean step. `sentence` names the steps; `total` is the mean step, to which the categories
+    sum.
 
     `is_on_device` is True if any of the step time was on a device, or in a call to a device.
     """
@@ -99,7 +100,9 @@ _NAME_LENGTH = 60
 
 @dataclass(frozen=True)
 class CriticalTable:
-    """`total` is the mean step, which the categories sum to; `sentence` names the steps."""
+    """The table of the critical path. `total` is the mean step, to which the categories sum; `sentence` names the
+    steps.
+    """
 
     sentence: str
     total: str

@@ -1,4 +1,4 @@
-"""The Memory and resources page: use of processors, memory, disk and GPU while steps ran, and of device memory."""
+"""The Memory and resources page: use of processors, memory, disk and GPU while steps ran, and use of device memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEMORY_REMEDY = 'Profiler("runs/my-run", memory=True, window=(10, 3))  # three s
 
 @dataclass(frozen=True)
 class MemoryPage:
-    """Each section, or a notice on why the section is absent."""
+    """The sections of the page. An absent section has a notice with the reason."""
 
     host: HostView | None
     host_notice: Notice | None
@@ -32,8 +32,9 @@ class MemoryPage:
 
 
 def build(request: PageRequest) -> MemoryPage:
-    """Build the page. The step filter narrows the samples, `?device=` selects a device, `?at_ns=` a moment of its
-    memory."""
+    """Build the page. The step filter narrows the samples; `?device=` selects a device, `?at_ns=` a moment of its
+    memory.
+    """
     rank = request.rank_run
     resources, absence = build_part("The samples cannot be read", lambda: _read_samples(rank, request.steps))
     gpu = view_gpus(rank.manifest, resources) if resources else None

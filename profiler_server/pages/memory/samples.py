@@ -32,7 +32,9 @@ class Drawn:
 @dataclass(frozen=True)
 class Look:
     """The texts and units of a chart of series. `unit` is the unit of the axis, and `scale` converts values to it.
-    `write` formats a table cell; `top` is the name and height of a dashed line."""
+
+    `write` formats a table cell. `top` is the name and height of a dashed line.
+    """
 
     id: str
     title: str
@@ -89,7 +91,9 @@ MOST_GPUS = 8
 
 @dataclass(frozen=True)
 class GpuView:
-    """`rows` hold a GPU's name and the mean of each metric over the chosen steps; for memory, the peak."""
+    """A table of GPUs. `rows` hold a GPU's name and the mean of each metric over the chosen steps; for memory, the
+    peak.
+    """
 
     rows: tuple[tuple[str, ...], ...]
     charts: tuple[Chart, ...]
@@ -166,7 +170,7 @@ def _draw(name: str, resources: Resources, devices: Sequence[Device]) -> Chart:
 
 
 def _find_top(devices: Sequence[Device]) -> tuple[str, float] | None:
-    """Return the capacity of GPU memory with its label, if all GPUs have the same; else None."""
+    """Return the capacity of GPU memory with its label, if all GPUs have the same capacity; else None."""
     sizes = {device.memory_bytes for device in devices if device.memory_bytes}
     return ("capacity", float(sizes.pop())) if len(sizes) == 1 else None
 
@@ -179,7 +183,9 @@ BUSY_FRAC = 0.9
 
 @dataclass(frozen=True)
 class HostView:
-    """`sentence` names the users of the processors. `charts` are of processors, `memory_charts` of memory and disks."""
+    """The host samples. `sentence` names the users of the processors. `charts` show processors, `memory_charts` memory
+    and disks.
+    """
 
     sentence: str
     stats: tuple[Stat, ...]
@@ -215,7 +221,7 @@ def _group(resources: Resources, metric: str) -> Mapping[str, Series]:
 
 
 def describe_cores(cores: Mapping[str, Series], usable: float, workers: int) -> str:
-    """Describe who used the processors, and whether processors were the limit."""
+    """Describe how training, workers and other programs used the processors, and whether processors were the limit."""
     if "process" not in cores:
         return "The use of the processors was not sampled in these steps."
     used = [f"training used {_cores(cores['process'].mean)}"]

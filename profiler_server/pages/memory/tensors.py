@@ -160,7 +160,7 @@ def _draw(rank: RankRun, trace: MemoryTrace, row: int) -> Chart:
 
 
 def _find_other_steps(rank: RankRun, trace: MemoryTrace) -> list[tuple[float, float]]:
-    """Return the range of each step with an odd number on the chart's axis, in ms, for shading."""
+    """Return the range of each step with an odd number, for shading. The ranges are in ms on the chart's axis."""
     scale = read_scale(rank)
     first, last = int(trace.start_ns[0]), int(trace.start_ns[-1])
     inside = (scale.end_ns > first) & (scale.start_ns < last) & (scale.number % 2 == 1)

@@ -59,8 +59,9 @@ class Head:
 
 @dataclass(frozen=True)
 class Grid:
-    """One page of a table. `summary` describes how many rows matched; `hidden` are the values that the search form must
-    keep."""
+    """One page of a table. `summary` describes how many rows matched. `hidden` are the values that the search form must
+    keep.
+    """
 
     heads: tuple[Head, ...]
     rows: tuple[Row, ...]
@@ -163,7 +164,7 @@ def _draw(rank: RankRun, group: GroupTable, state: PageState) -> Chart | None:
 
 
 def _list_tabs(rank: RankRun, state: PageState) -> tuple[Link, ...]:
-    """Return a link for each group; the module view has a link only if the trace names modules."""
+    """Return a link for each group. The module view has a link only if the trace names modules."""
     try:
         modules = has_modules(rank)
     except RunError:
@@ -253,7 +254,7 @@ def _summarize(selected: SelectedRows, rows: int, state: PageState) -> str:
 def _list_executions(rank: RankRun, state: PageState) -> tuple[DeviceStep, ...]:
     """Return the device work of the first 50 shown steps.
 
-    It is empty for groups other than kernels, and if the work cannot be read: the page then shows its table alone.
+    Empty for groups other than kernels. Also empty if the work cannot be read; the page then shows only its table.
     """
     if state.group != "kernels":
         return ()

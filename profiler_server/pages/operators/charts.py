@@ -40,7 +40,7 @@ class _Part:
 
 
 def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None:
-    """Build the chart of a group; None if no time was spent. `nouns` is the plural noun for its rows."""
+    """Build the chart of a group; None if no time was spent. `nouns` is the plural noun for the rows of the group."""
     if state.group == "modules":
         group = _cut_modules(group)
     parts = _largest(group, GROUPS[state.group].name, time_column(group, state.group))
@@ -94,7 +94,7 @@ def _describe_covered(known: int, nouns: str) -> str:
 def _cut_modules(group: GroupTable) -> GroupTable:
     """Return the sums of modules down to the deepest level that fits the chart, so that few modules are in Other.
 
-    Modules of one class on the next level are merged if all then fit: `Linear_7` is then `Linear_*`.
+    If merging makes the next level fit, modules of one class on it are merged: `Linear_7` is then `Linear_*`.
     """
     paths = group.rows["module"].to_pylist()
     depth = 1
@@ -168,7 +168,7 @@ def build_roofline_chart(rank: RankRun, group: GroupTable) -> Chart | None:
 
 
 def explain_roof(rank: RankRun, group: GroupTable) -> str:
-    """Describe which roofs are drawn and the source of their figures, or why there are none."""
+    """Describe which roofs are drawn and the source of their figures. If there are none, explain why."""
     covered = format_share(pc.sum(group.rows["share_frac"]).as_py() or 0.0)
     side = "device" if group.measure == "device" else "host"
     counted = (
@@ -260,7 +260,7 @@ class ModuleTree:
 
 
 def build_tree(rank: RankRun, state: PageState) -> ModuleTree | None:
-    """Build the tree of the module tab; None on other tabs, or if no module contains another."""
+    """Build the tree of the module tab. None on other tabs, or if no module contains another module."""
     if state.group != "modules":
         return None
     nodes = build_module_tree(rank, state.steps)

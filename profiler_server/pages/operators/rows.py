@@ -31,9 +31,9 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Column:
-    """One column: `name` in the group's table, `label` on the page, `hint` its meaning.
+    """One column: `name` in the table of the group, `label` on the page, `hint` its meaning.
 
-    With `is_kernel` the values are kernel names, shown without the text that most kernel names share.
+    `is_kernel` means that the values are kernel names. The text that most kernel names share is not shown.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """One value as shown. `whole` is the full text, `bar` the percentage of a bar, None for no bar.
+    """One value as shown. `whole` is the full text. `bar` is the percentage of a bar, None for no bar.
 
     `query` opens the operator that the value names on this page, None for no link.
     """
@@ -137,7 +137,7 @@ SORTABLE: Mapping[str, tuple[str, ...]] = {
 
 
 def build_cell(column: Column, value: Any, bar_whole: float = 1.0) -> Cell:
-    """Return a value as a cell. `bar_whole` is the share that fills a bar."""
+    """Return a value as a cell. `bar_whole` is the share that fills a whole bar."""
     if value is None:
         return Cell(column.kind, ABSENT if column.kind != "name" else "(no name)")
     write = _WRITERS.get(column.kind)
@@ -235,7 +235,7 @@ class Row:
     """One row. `toggle` is the query that opens or closes the row, None for a row without details.
 
     `level` is 1 for an operator below its type. `search` is the search text for the timeline. `note` is a sentence on
-    left-out rows, on the last row below a type.
+    rows that are left out; the last row below a type has it.
     """
 
     cells: tuple[Cell, ...]
@@ -319,5 +319,5 @@ class RowBuilder:
 
 
 def find_top_share(rows: pa.Table) -> float:
-    """Return the greatest share of a table, which fills a bar."""
+    """Return the greatest share of a table. It fills a whole bar."""
     return pc.max(rows["share_frac"]).as_py() or 1.0

@@ -1,4 +1,4 @@
-"""The state of the Operators page, which is entirely in its URL."""
+"""The state of the Operators page. All of it is in the page's URL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULT_SORT = {"host": "order"}
 class PageState:
     """The request in the URL. `type` and `operator` are the keys of the opened rows, made by `shorten_key`.
 
-    `problems` are sentences about invalid arguments, and what is shown instead.
+    `problems` are sentences about invalid arguments, and about the replacement that is shown.
     """
 
     group: str = "types"
@@ -70,8 +70,10 @@ def default_sort(group: str) -> tuple[str, bool]:
 def parse_state(
     query: Mapping[str, str], sortable: Mapping[str, Iterable[str]], steps: StepRange | None = None
 ) -> PageState:
-    """Read the URL, with the step filter that was read from it. Invalid arguments are reported, and replaced by
-    defaults; `sortable` has columns per group."""
+    """Read the URL, together with the step filter that was read from it before.
+
+    Invalid arguments are reported, and replaced by defaults. `sortable` has the columns of each group.
+    """
     problems: list[str] = []
     group = _choose(query, "group", tuple(GROUPS), "types", problems)
     sort, descending = _parse_sort(query.get("sort", ""), group, tuple(sortable[group]), problems)
@@ -98,7 +100,7 @@ def shorten_key(name: str) -> str:
 
 
 def find_key(key: str, names: Iterable[str | None]) -> str | None:
-    """Return the name that `shorten_key` turns into this key; None if there is none."""
+    """Return the name from which `shorten_key` makes this key; None if there is none."""
     if not key:
         return None
     return next((name for name in names if name is not None and (name == key or shorten_key(name) == key)), None)

@@ -1,4 +1,4 @@
-"""The Overall page: what the run is bound by, the composition of a step, and a card for each section."""
+"""The Overall page: the bound of the run, the composition of a step, and a card for each section."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class MeanStep:
     """The mean step as a strip with its phases. `sentence` describes which steps are averaged, and in which mode they
     were recorded.
 
-    `beside` is a sentence on the time outside of all steps, empty if that time is short.
+    `beside` is a sentence on the time outside of all steps, empty if this time is short.
     """
 
     noun: str
@@ -97,8 +97,10 @@ class Panel(Generic[T]):
 
 @dataclass(frozen=True)
 class OverallPage:
-    """`attempts` are the attempts of the job, empty if the job was started once. `step` is a notice if no step was
-    recorded. Every card has its own state."""
+    """The context of the page. `attempts` are the attempts of the job, empty if the job was started once.
+
+    `step` is a notice if no step was recorded. Every card has its own state.
+    """
 
     attempts: tuple[AttemptLink, ...]
     stats: Panel[tuple[Stat, ...]]
@@ -172,7 +174,7 @@ def _list_attempts(request: PageRequest) -> tuple[AttemptLink, ...]:
 
 
 def _name_attempt(request: PageRequest, path: Path) -> str:
-    """Return the run id of another attempt, whose folder is below or above this run's folder."""
+    """Return the run id of another attempt. Its folder is below or above the folder of this run."""
     base = request.run.path
     for _ in range(0 if request.run_id == BASE_ID else request.run_id.count("/") + 1):
         base = base.parent
@@ -180,7 +182,7 @@ def _name_attempt(request: PageRequest, path: Path) -> str:
 
 
 def build_panel(title: str, make: Callable[[], T | Notice]) -> Panel[T]:
-    """Build one section of the page; any failure becomes a notice with that title."""
+    """Build one section of the page. Any failure becomes a notice with this title."""
     return Panel(*build_part(title, make))
 
 
@@ -225,7 +227,7 @@ def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
 
 
 def _describe_device(rank: RankRun) -> Stat:
-    """Describe how busy the device was. A damaged table loses only this figure."""
+    """Describe how busy the device was. If a table is damaged, only this figure is missing."""
     if rank.status("job_operations").state == "there":
         return Stat("Device", ABSENT, "the trace does not name it", None)
     if not rank.manifest.devices and rank.status("kernels").state != "there":

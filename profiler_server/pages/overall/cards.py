@@ -59,7 +59,9 @@ class OperatorsCard:
 
 @dataclass(frozen=True)
 class TimelineCard:
-    """Totals of the detailed windows: the same figures as on the Timeline page, with operators of the host only."""
+    """Totals of the detailed windows. The figures are the same as on the Timeline page; operators are those of the host
+    only.
+    """
 
     figures: tuple[Stat, ...]
     covered: str
@@ -151,7 +153,8 @@ class DataCard:
 def read_data_card(
     rank: RankRun, loader: int | None, wait_frac: float | None, steps: pa.Table | None = None, noun: str = "step"
 ) -> DataCard | Notice:
-    """Build the card of one loader (all for None), or return why there is none. Raises as `RankRun.table` does.
+    """Build the card of one loader (of all loaders for None), or return why there is none. Raises as `RankRun.table`
+    does.
 
     `wait_frac` is the share of the step that waits for data, None without steps. `steps` are the rows of the steps.
     """

@@ -1,4 +1,4 @@
-"""The facts of a run as sentences: where and how it ran, what was collected, the settings of its loaders."""
+"""The facts of a run as sentences: the place and manner of the run, the collected data, the settings of its loaders."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Fact:
 def list_facts(
     run: RunManifest, rank: RankManifest, ranks: int, used: frozenset[int] = frozenset()
 ) -> tuple[Fact, ...]:
-    """Return the known facts of the run, the most important first, with long values shortened.
+    """Return the known facts of the run, the most important first. Long values are shortened.
 
-    `ranks` is the number of the run's ranks in this directory; `used` are the devices that kernels ran on.
+    `ranks` is the number of the run's ranks in this directory. `used` are the devices on which kernels ran.
     """
     return tuple(fact for fact in _facts(run, rank, ranks, used) if fact.value)
 
@@ -67,8 +67,8 @@ def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
 
 
 def list_probe_facts(rank: RankRun, steps: pa.Table, phases: Sequence[PhaseShare], noun: str) -> Iterator[Fact]:
-    """Yield the step time that was measured with batches ready, beside its estimate from the phases; nothing without a
-    probe.
+    """Yield the step time that the probe measured with batches ready, beside its estimate from the phases; nothing
+    without a probe.
     """
     free = read_probe(rank.manifest.facts, steps)
     if free is not None and phases:
@@ -78,7 +78,7 @@ def list_probe_facts(rank: RankRun, steps: pa.Table, phases: Sequence[PhaseShare
 
 
 def list_trace_facts(rank: RankRun) -> Iterator[Fact]:
-    """Yield what an imported trace lacks, or that it is complete."""
+    """Yield the gaps of an imported trace, or the fact that it is complete."""
     found = read_completeness(rank.manifest.facts)
     if found is not None:
         yield Fact("Trace", say_completeness(found))
@@ -105,7 +105,7 @@ def _describe_held(entry: HeldSum) -> str:
 
 
 def read_used_devices(rank: RankRun) -> frozenset[int]:
-    """Return the devices that kernels ran on; empty if none were recorded."""
+    """Return the devices on which kernels ran; empty if no kernels were recorded."""
     try:
         return frozenset(rank.table("kernels", ("device",))["device"].unique().to_pylist()) - {None}
     except RunError:
@@ -150,7 +150,7 @@ def _describe_cores(rank: RankManifest) -> str:
 
 
 def _list_devices(devices: Sequence[Device], used: frozenset[int]) -> Iterator[Fact]:
-    """Yield one fact for each group of equal devices, without the unused devices that a trace also lists."""
+    """Yield one fact for each group of equal devices. A trace also lists unused devices; these are left out."""
     mine = [device for device in devices if device.index in used]
     if mine and len(mine) < len(devices):
         yield Fact("Devices", f"{len(mine)} of {len(devices)} GPUs used")

@@ -1,6 +1,6 @@
-"""The Ranks page: all ranks side by side, which rank is behind and why, and who waited for whom.
+"""The Ranks page: all ranks side by side, the rank that is behind and the reason, and which rank waited for which.
 
-The page is made of facts alone; `asking.py` reads the facts from a run.
+The page is made only of facts; `asking.py` reads the facts from a run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class RanksPage:
-    """A comparison, or a notice on why there is none, with the collectives of the single rank.
+    """A comparison, or a notice on why there is none, with the collectives of a single rank.
 
     `progress` is a sentence on the number of ranks read so far, empty once all are read.
     """
@@ -73,8 +73,11 @@ class RanksPage:
 
 
 def build(job: JobFacts) -> RanksPage:
-    """Build the page. `?sort=-own` sorts the ranks by a column, falling with a dash. `?map=wait` selects the figure of
-    the map, `?page=` a page of very many ranks."""
+    """Build the page.
+
+    `?sort=-own` sorts the ranks by a column; a dash means falling order. `?map=wait` selects the figure of the map,
+    `?page=` a page of very many ranks.
+    """
     end, ranks = job.end, job.ranks
     if end is not None and (end.is_hang or (job.is_whole and job.compared is None)):
         return RanksPage(Notice("failed", end.title, end.sentence), None)
@@ -94,8 +97,8 @@ def build(job: JobFacts) -> RanksPage:
 
 
 def _show_so_far(job: JobFacts) -> RanksPage:
-    """Return the page of the ranks read so far, without a verdict: an unread rank may be the rank that all others wait
-    for.
+    """Return the page of the ranks read so far, without a verdict. The rank for which all others wait may still be
+    unread.
     """
     progress = f"{len(job.ranks):,} of {job.wanted:,} ranks are read."
     if job.compared is None:
@@ -105,7 +108,7 @@ def _show_so_far(job: JobFacts) -> RanksPage:
 
 
 def _lay_out(job: JobFacts, found: Compared, order: Order, figure: str) -> Comparison:
-    """Lay out the content that does not need all ranks."""
+    """Lay out the part of the content that does not need all ranks."""
     noun = find_noun(job.ranks)
     # Ranks that fill several pages are drawn only in the order of their numbers.
     is_drawn = order.pages == 1 or order.sort.removeprefix("-") == "rank"

@@ -1,6 +1,7 @@
-"""The facts of the Ranks page, read from a run: who waits for whom, the collectives, and the device times read so far.
+"""The facts of the Ranks page, read from a run: which rank waits for which, the collectives, and the device times read
+so far.
 
-Large traces are read in the background, and the page shows what is known so far.
+Large traces are read in the background, and the page shows the facts known so far.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _prepare(run: Run, ranks: Sequence[RankSummary]) -> None:
 
 
 def _look(run: Run, ranks: Sequence[RankSummary], query: Mapping[str, str]) -> Compared:
-    """Return the results of ranks before all are read, without any comparison."""
+    """Return results for the ranks read so far, before all are read. Ranks are not compared."""
     shown = order_ranks(ranks, NotJudged(), {}, {"sort": "rank", **query}).shown
     return Compared(NotJudged(), measure_own(ranks), grid_figure(run, ranks, _pick(ranks, shown), "own"))
 
@@ -97,8 +98,10 @@ def _pick(ranks: Sequence[RankSummary], shown: Sequence[RankFigures]) -> list[Ra
 
 
 def read_devices(run: Run, ranks: Sequence[RankFigures]) -> tuple[dict[int, DeviceTimes], int]:
-    """Wait up to PATIENCE_S for the device times of ranks with a device. Return the known times, and the number of
-    ranks still being read in the background."""
+    """Wait up to PATIENCE_S for the device times of ranks with a device.
+
+    Return the known times, and the number of ranks that are still being read in the background.
+    """
     wanted = [run.read_rank(rank.rank) for rank in ranks if rank.steps and rank.has_device]
     readers = find_store().part(_make_readers)
     started = {rank.rank: readers.start(rank.key, partial(read_device, rank)) for rank in wanted}
@@ -109,5 +112,5 @@ def read_devices(run: Run, ranks: Sequence[RankFigures]) -> tuple[dict[int, Devi
 
 
 def _make_readers() -> Background:
-    """Return background readers for this page. The page waits PATIENCE_S for them, long enough for most ranks."""
+    """Return background readers for this page. The page waits PATIENCE_S for them, which is enough for most ranks."""
     return Background(threads=2, head_start=False, most_waiting=2 * MOST_RANKS)

@@ -1,4 +1,4 @@
-"""The head of the page: its figures, and what equal ranks would save."""
+"""The head of the page: its figures, and the savings if all ranks were alike."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def list_stats(world_size: int, ranks: Sequence[RankFigures], found: Compared) -
 def _list_own(latest: LateRank, own_ns: Mapping[int, float], is_of_stage: bool) -> Iterator[Stat]:
     """Yield the own time of the slowest rank, and the median own time of the other ranks, as in the table.
 
-    In a pipeline the other ranks are of the same stage.
+    In a pipeline, the other ranks are those of the same stage.
     """
     own = format_duration(own_ns.get(latest.rank, latest.own_ns))
     yield Stat(
@@ -102,7 +102,9 @@ class SlowdownRow:
 
 @dataclass(frozen=True)
 class WhatIfView:
-    """The panel on what equal ranks would save. `reason` is why there are no figures; the tables are empty then."""
+    """The panel on the savings if all ranks were alike. `reason` is why there are no figures; the tables are then
+    empty.
+    """
 
     sentence: str
     note: str
@@ -132,7 +134,9 @@ def view_what_if(found: JobSlowdown | None) -> WhatIfView | None:
 
 
 def say_slowdown(found: JobSlowdown) -> str:
-    """Return a sentence on how much of the step unlike ranks cost, and on the rank whose lateness costs most."""
+    """Return a sentence on how much of the step the differences between ranks cost, and on the rank whose lateness
+    costs most.
+    """
     if found.slowdown is None or found.waste_frac is None:
         return ""
     if found.waste_frac < LEAST_LOSS_FRAC:
@@ -155,8 +159,8 @@ def say_slowdown(found: JobSlowdown) -> str:
 
 
 def _say_loss(slowdown: float, waste_frac: float, by_operation: Mapping[str, float]) -> str:
-    """Return a sentence on the cost of unlike ranks, which excludes communication of varying length, because no rank
-    causes it.
+    """Return a sentence on the cost of the differences between ranks. Communication of varying length is left out,
+    because no rank causes it.
     """
     whole = f"{format_share(waste_frac)} shorter (slowdown {slowdown:.2f})"
     varying = by_operation.get(_COMMUNICATION, 1.0)

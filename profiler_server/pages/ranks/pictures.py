@@ -89,7 +89,7 @@ class Choice:
 class StepMap:
     """A picture of the steps of the shown ranks. `data` holds the hover values of its cells, -1 for none.
 
-    `heat` is None if the chosen figure was not recorded; the caption explains that.
+    `heat` is None if the chosen figure was not recorded. The caption then explains this.
     """
 
     title: str
@@ -102,7 +102,7 @@ class StepMap:
 
 @dataclass(frozen=True)
 class _Figure:
-    """A figure that the map can show; `is_most` means that a cell of several steps shows their maximum."""
+    """A figure that the map can show. `is_most` means that a cell of several steps shows their maximum."""
 
     label: str
     what: str

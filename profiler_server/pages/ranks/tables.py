@@ -54,11 +54,11 @@ the mean step."""
 
 @dataclass(frozen=True)
 class RankRow:
-    """One rank. `own_frac` is its own time over the longest own time, for the bar. `behind` is its excess over the
-    others' median, as a share of the step.
+    """One rank. `own_frac` is its own time divided by the longest own time, for the bar. `behind` is its excess over
+    the others' median, as a share of the step.
 
-    `blame` is how much later the rank came than the second last rank, in the mean step. `last` is the share of steps in
-    which the rank was last.
+    `blame` is how much later than the second-last rank it came, in the mean step. `last` is the share of steps in which
+    it was last.
     """
 
     rank: int
@@ -83,8 +83,11 @@ class RankRow:
 
 @dataclass(frozen=True)
 class RankTable:
-    """`sort` is the current sort column, with a dash for falling. Columns of hosts, data waits and devices are shown
-    only if useful. Page `page` of `pages` is shown, of `total` ranks."""
+    """A table of ranks. `sort` is the current sort column, with a dash for falling order.
+
+    The columns of hosts, data waits and devices are shown only if useful. The table shows page `page` of `pages`, of
+    `total` ranks.
+    """
 
     rows: tuple[RankRow, ...]
     sort: str
@@ -144,7 +147,7 @@ def _find_key(name: str, verdict: RankVerdict, devices: Mapping[int, DeviceTimes
 
 
 def _measure_share(device: DeviceTimes | None, name: str) -> float | None:
-    """Return the share of an activity in the time from the first to the last work of a device."""
+    """Return the share of an activity in the time from a device's first work to its last work."""
     return DEVICE_KEYS[name](device) / device.total_ns if device is not None and device.total_ns else None
 
 
@@ -206,7 +209,7 @@ def _write(rank: RankFigures, value_ns: float) -> str:
 def _write_behind(rank: RankFigures, own_ns: float, comparison: RankComparison) -> str:
     """Return how much a rank's own time exceeds the median of the others, as a share of the step.
 
-    It is the median that the slowest rank is compared with, for all ranks and in the sentences.
+    All ranks are compared with the median that the sentences use for the slowest rank.
     """
     if not rank.steps or not comparison.step_ns:
         return ABSENT
@@ -217,8 +220,8 @@ def _write_behind(rank: RankFigures, own_ns: float, comparison: RankComparison) 
 
 @dataclass(frozen=True)
 class CollectiveLine:
-    """One collective, either of one rank with sums over its calls, or of `ranks` ranks with means per call and median
-    bandwidths.
+    """One collective. It belongs to one rank, with sums over its calls, or to `ranks` ranks, with means per call and
+    median bandwidths.
 
     `rank` is the single rank, or the rank that came last most often, None if unknown. `wait_frac` is the waiting as a
     fraction of the own time, for the bar.
@@ -240,7 +243,7 @@ class CollectiveLine:
 
 @dataclass(frozen=True)
 class CollectiveTable:
-    """`in_windows` means that the calls were recorded in detailed windows only."""
+    """The tables of collectives. `in_windows` means that the calls were recorded in detailed windows only."""
 
     sums: tuple[CollectiveLine, ...]
     rows: tuple[CollectiveLine, ...]
@@ -252,7 +255,7 @@ class CollectiveTable:
 def view_collectives(found: Collectives) -> CollectiveTable | None:
     """Return the tables of collectives; None if none were recorded.
 
-    Sums over ranks are longest first; rows of single ranks are in order of name and rank.
+    Sums over ranks come longest first. Rows of single ranks are in order of name and rank.
     """
     if not found.rows:
         return None

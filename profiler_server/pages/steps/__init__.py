@@ -1,4 +1,4 @@
-"""The Step trace page: the composition of a step, on average and one by one, and its variation along the run."""
+"""The Step trace page: the composition of a step, on average and for single steps, and its variation along the run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Picker:
 
 @dataclass(frozen=True)
 class Trace:
-    """The content for a rank with steps. `start_ns` and `end_ns` bound the shown step, None for the average."""
+    """The content for a rank with steps. `start_ns` and `end_ns` bound the shown step; both are None for the average."""
 
     noun: str
     nouns: str
@@ -81,7 +81,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class StepsPage:
-    """A trace, or a notice on why there is none; `window_control` exists while the run records."""
+    """A trace, or a notice on why there is none. `window_control` exists only while the run records."""
 
     notice: Notice | None
     trace: Trace | None

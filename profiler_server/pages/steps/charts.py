@@ -1,4 +1,4 @@
-"""The steps of a rank and their charts: the step with its band, its stacked phases, and groups of similar phases."""
+"""The steps of a rank and their charts: the step with its band, its phases as a stack, and lines for groups of phases."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ CHART_NAMES = ("duration", "phases", *LINE_CHARTS)
 
 
 def build_charts(data: StepData) -> tuple[Chart, ...]:
-    """Build every chart of the page for all steps, without charts whose phases never occur."""
+    """Build every chart of the page for all steps. A chart whose phases never occur is left out."""
     numbers = data.selection.step
     charts = [_duration_chart(data), _phases_chart(data)]
     for name, plan in LINE_CHARTS.items():
@@ -125,8 +125,10 @@ def build_figure(name: str, data: StepData) -> Figure:
 
 
 def _choose_axes(data: StepData, lines: Sequence[Line] = ()) -> Axes:
-    """Return axes that cut off a few very long steps, so that usual steps are readable. The height fits `lines`, or
-    whole steps if `lines` is empty."""
+    """Return axes that cut off a few very long steps, so that usual steps stay readable.
+
+    The height fits `lines`; if `lines` is empty, it fits whole steps.
+    """
     axes = Axes(x_title=data.noun, x_range=_span(data.selection.step))
     beyond = find_beyond(data.selection)
     if beyond is None:
@@ -142,7 +144,7 @@ def _say_cut(data: StepData) -> str:
 
 
 def _span(numbers: Ints) -> tuple[float, float] | None:
-    """Return the x range that all charts share, so that a step is at the same position in all."""
+    """Return the x range that all charts share, so that a step has the same position in all of them."""
     return (float(numbers[0]) - 0.5, float(numbers[-1]) + 0.5) if len(numbers) else None
 
 

@@ -1,4 +1,4 @@
-"""The step-trace graph: one step or the average, its phases as rows with start, length and spread."""
+"""The step-trace graph: one step or the average, with its phases as rows that have start, length and spread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PhaseRow:
     if there are enough.
 
     `carrier` is the step that holds most of the phase's mean, None if no single step does. `span_ns` is the phase's
-    position on the timeline, None for the average or if only its length is known.
+    position on the timeline. It is None for the average, or if only its length is known.
     """
 
     label: str
@@ -52,7 +52,7 @@ class StreamRow:
 
 @dataclass(frozen=True)
 class GraphView:
-    """The graph. `note` explains the order of the bars; `total` and `share` are the foot of the table."""
+    """The graph. `note` explains the order of the bars. `total` and `share` are in the last line of the table."""
 
     title: str
     strip: Strip
@@ -64,7 +64,7 @@ class GraphView:
 
 
 def view_graph(graph: StepGraph, spread: Sequence[PhaseSpread], title: str) -> GraphView:
-    """Lay out a graph. Shares are of the shown step; the percentiles beside them are of all averaged steps."""
+    """Lay out a graph. Shares are of the shown step; the percentiles beside them are those of all averaged steps."""
     whole = graph.duration_ns
     stretches = [(s.phase, s.start_ns, s.duration_ns) for s in graph.stretches]
     by_name = {row.name: row for row in spread}

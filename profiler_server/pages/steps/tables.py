@@ -1,5 +1,6 @@
-"""Texts and tables beside the graph: the average's coverage, percentiles, outliers, evaluation, the two points,
-windows."""
+"""Texts and tables beside the graph: the steps of the average, percentiles, outliers, evaluation, the two points,
+windows.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +104,7 @@ WINDOW_ROWS = 20
 
 @dataclass(frozen=True)
 class Coverage:
-    """The steps in the average, and each group left out with the reason."""
+    """The steps in the average, and each group of steps that is left out, with the reason."""
 
     sentence: str
     left_out: tuple[str, ...]
@@ -111,7 +112,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class OutlierTable:
-    """`rows` are slow steps, each with its cause."""
+    """A table of slow steps: `rows` has each with its cause."""
 
     sentence: str
     rows: tuple[tuple[Outlier, str], ...]
@@ -119,7 +120,7 @@ class OutlierTable:
 
 @dataclass(frozen=True)
 class EvaluationView:
-    """Evaluation batches in a sentence, with the phases that they are made of."""
+    """Evaluation batches in a sentence, with the phases of these batches."""
 
     sentence: str
     figures: tuple[Stat, ...]
@@ -128,8 +129,8 @@ class EvaluationView:
 
 @dataclass(frozen=True)
 class Points:
-    """The calls that mark the start of forward and the end of backward, how they were found, and how to choose
-    others.
+    """The calls that mark the start of forward and the end of backward, how they were found, and how to choose other
+    calls.
     """
 
     forward_start: str
@@ -139,7 +140,7 @@ class Points:
 
 
 def describe_coverage(data: StepData) -> Coverage:
-    """Describe which steps are averaged, and why the others are not."""
+    """Describe which steps are averaged, and why the other steps are not."""
     selection, noun = data.selection, data.noun
     kept = selection.step[selection.kept]
     total = len(selection.step)
@@ -195,7 +196,7 @@ def list_steadiness(data: StepData) -> tuple[Stat, ...]:
 
 
 def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) -> OutlierTable:
-    """Describe the outlier limit, and list the slowest outliers, slowest first, each with its cause."""
+    """Describe the limit of outliers. List the slowest outliers, slowest first, each with its cause."""
     outliers, noun = list_outliers(data.steps, OUTLIER_ROWS, interruptions), data.noun
     if outliers.limit_ns is None:
         return OutlierTable(f"Outliers are looked for from {LEAST_USUAL} {data.nouns} on.", ())
@@ -242,7 +243,7 @@ def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | N
 
 
 def describe_points(manifest: RankManifest) -> Points:
-    """Describe the calls that begin the forward and end the backward. They come from the run, so they may be missing."""
+    """Describe the calls that begin the forward and end the backward. They are recorded in the run, and may be missing."""
     source = {
         None: "not recorded",
         "automatic": "found automatically: the outermost module that is called, and the autograd engine",

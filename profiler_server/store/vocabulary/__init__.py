@@ -1,7 +1,7 @@
 """Public names: names that PyTorch defines, and words in the names of kernels of known libraries.
 
-A name must match as a whole, or match a whole pattern of PyTorch with gaps. A matching prefix is not enough. Every word
-of a kernel name must be known. `torch.txt` has the names that PyTorch registers, written by
+A name must match completely: a name, or a pattern of PyTorch with gaps. A matching prefix is not enough. Every word of
+a kernel name must be known. `torch.txt` has the names that PyTorch registers, written by
 `tests/support/torch_names.py`. `kernels.txt` has the words of PyTorch's own kernels (as named in `libtorch_cuda.so` of
 2.13) and of libraries below it: CUDA, cuBLAS, cuDNN, CUTLASS, NCCL, FlashAttention, Triton and Inductor, FBGEMM, vLLM,
 rocBLAS, MIOpen.
@@ -86,12 +86,12 @@ _HEAD = re.compile(r"(void )?(\w+(?:::\w+)*)(?=(::)?[<(])", re.ASCII)
 
 
 def exchange_annotation(name: str, rename: Rename) -> str | None:
-    """Return the name of a range with the user's words replaced, or None if the whole name may be the user's."""
+    """Return the name of a range with the user's words replaced; None if all of the name may be the user's."""
     return name if name in _WHOLE else _fill_form(name, rename)
 
 
 def exchange_name(name: str, rename: Rename) -> str | None:
-    """Return an operator's or slice's name with the user's words replaced, or None if the whole name may be the user's."""
+    """Return an operator's or slice's name with the user's words replaced; None if all of the name may be the user's."""
     if _is_listed(name) or _is_made(name):
         return name
     found = exchange_annotation(name, rename)
@@ -103,7 +103,7 @@ def exchange_name(name: str, rename: Rename) -> str | None:
 
 
 def exchange_kernel(name: str, rename: Rename) -> str | None:
-    """Return the name of a kernel with unknown identifiers replaced, or None if the whole name may be the user's."""
+    """Return the name of a kernel with unknown identifiers replaced; None if all of the name may be the user's."""
     if name.isidentifier():
         return name if is_spelled(name) else None
     found = exchange_name(name, rename)
@@ -111,7 +111,7 @@ def exchange_kernel(name: str, rename: Rename) -> str | None:
 
 
 def exchange_error(text: str, rename: Rename) -> str | None:
-    """Return the type of an exception with its message replaced, or None if the type may be the user's."""
+    """Return the type of an exception, and its message replaced; None if the type itself may be the user's."""
     kind, _, message = text.partition(": ")
     if kind not in _ERRORS:
         return None
@@ -119,7 +119,7 @@ def exchange_error(text: str, rename: Rename) -> str | None:
 
 
 def is_spelled(text: str) -> bool:
-    """Return whether every word of a text is a library's, regardless of numbers in the text."""
+    """Return whether every word of a text belongs to a known library. Numbers in the text are ignored."""
     return text.isascii() and split_words(text) <= _read_words()
 
 

@@ -1,4 +1,4 @@
-"""Two runs side by side: where the step changed, and whether the change exceeds the noise."""
+"""Two runs side by side: the parts of the step that changed, and whether the change exceeds the noise."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Line:
 
 @dataclass(frozen=True)
 class CompareView:
-    """The context of `compare.html`. `sentence` is empty and `notice` set if there is nothing to compare.
+    """The context of `compare.html`. If there is nothing to compare, `sentence` is empty and `notice` is set.
 
-    `outcome` describes which advice of A was followed in B, and the effect of that advice.
+    `outcome` describes which advice of A was followed in B, and the effect of this advice.
     """
 
     a: str
@@ -118,7 +118,9 @@ def _build_view(services: Services, a: str, b: str) -> CompareView:
 
 
 def draw_waterfall(found: Comparison) -> Chart | None:
-    """Draw how the mean step of A becomes the mean step of B, greatest change first; None if nothing changed."""
+    """Draw the changes that lead from the mean step of A to the mean step of B, greatest change first; None if nothing
+    changed.
+    """
     changed = sorted((part for part in found.phases if part.shown_ns), key=lambda part: -abs(part.change_ns))
     if not changed:
         return None

@@ -1,4 +1,4 @@
-"""Makes runs from trace files that a browser uploads.
+"""Make runs from trace files that a browser uploads.
 
 The guard in front of all routes refuses requests from pages of other sites.
 """

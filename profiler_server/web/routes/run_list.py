@@ -1,4 +1,4 @@
-"""The list of runs, and their verdicts, which are judged after the list is shown."""
+"""The list of runs, and their verdicts. The verdicts are judged after the list is shown."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ profiler.analyse()"""
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a run is bound by, as one word and as a sentence. A `pending` verdict is still being judged."""
+    """The bound of a run, as one word and as a sentence. A `pending` verdict is still being judged."""
 
     label: str
     sentence: str
@@ -69,7 +69,7 @@ class RunList:
     """The context of `runs.html`. `quoted_dir` is the base directory quoted for a command. `upload_limit_bytes` is 0 if
     uploads are off.
 
-    `upload_names` is the regular expression for names of trace files, `upload_suffixes` the same in words.
+    `upload_names` is the regular expression for names of trace files; `upload_suffixes` are the suffixes in words.
     """
 
     lines: tuple[RunLine, ...]

@@ -1,5 +1,8 @@
 """The pages of a run, `/runs/{id}/` and `/runs/{id}/{slug}`, where an id may contain slashes; and the order of a
-detailed window, the only order that pages send to a recording run."""
+detailed window.
+
+Pages send no other order to a recording run.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +118,9 @@ def _build_shell(services: Services, run: Run, at: PageAddress, rank: int, page:
 
 
 def choose_steps(rank: RankRun, text: str) -> tuple[StepRange | None, str]:
-    """Return the steps that a query requests, None for all, and the reason if the requested steps cannot be shown."""
+    """Return the steps that a query requests, None for all steps; and the reason if the requested steps cannot be
+    shown.
+    """
     if not text.strip():
         return None, ""
     chosen, there = parse_range(text), find_step_span(rank)
@@ -138,7 +143,7 @@ def _view_filter(rank: RankRun, steps: StepRange | None, problem: str, page: Pag
 
 
 def choose_rank(text: str | None, ranks: tuple[int, ...]) -> int:
-    """Return the rank that a query requests, the first by default. Raises BadQueryError or RunNotFoundError."""
+    """Return the rank that a query requests, by default the first. Raises BadQueryError or RunNotFoundError."""
     if not ranks:
         raise RunNotFoundError("This run has no rank folder yet; it shows as soon as the first rank writes")
     if text is None or text == "":

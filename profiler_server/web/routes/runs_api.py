@@ -25,7 +25,9 @@ ROUTER = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
 @dataclass(frozen=True)
 class RunItem:
-    """One run. Times are ns, shares are fractions, absent is null; `delta_frac` is relative to the run `previous_id`."""
+    """One run. Times are ns, shares are fractions, and a missing value is null. `delta_frac` is relative to the run
+    `previous_id`.
+    """
 
     id: str
     name: str
@@ -49,7 +51,7 @@ class RunItem:
 
 @dataclass(frozen=True)
 class RunItems:
-    """A page of runs; `cut` is where the search for runs stopped, empty if it was complete."""
+    """A page of runs. `cut` describes where the search for runs stopped, empty if it was complete."""
 
     runs: tuple[RunItem, ...]
     page: int
@@ -110,7 +112,7 @@ def _peek_end(services: Services, entry: RunEntry) -> str:
 
 @dataclass(frozen=True)
 class TableItem:
-    """Whether a table exists, and if not, why."""
+    """Whether a table exists; if it does not, the reason."""
 
     name: str
     state: str

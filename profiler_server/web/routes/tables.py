@@ -77,7 +77,7 @@ def describe_columns(name: str) -> list[dict[str, Any]]:
 
 
 def write_json(head: dict[str, Any], rows: pa.Table) -> Iterator[bytes]:
-    """Yield a JSON object ending in `rows`, in batches: a million rows as Python objects take gigabytes."""
+    """Yield a JSON object that ends in `rows`, in batches. A million rows as Python objects would take gigabytes."""
     yield msgspec.json.encode(head)[:-1] + b',"rows":'
     opening = b"["
     for batch in rows.to_batches(BATCH_ROWS):

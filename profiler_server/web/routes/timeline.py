@@ -49,13 +49,13 @@ Ns = Annotated[int, Query(ge=-_MOST_NS, le=_MOST_NS, description="Nanoseconds si
 
 @dataclass(frozen=True)
 class Asked:
-    """The requested timeline of a rank: the version with the page's stamp, or the current version without one."""
+    """The requested timeline of a rank: the version with the page's stamp; without a stamp, the current version."""
 
     rank: RankRun
     stamp: str
 
     def answer(self, question: Callable[[Timeline], T]) -> T:
-        """Return the answer to a question; damaged files are built again. 409 if the run has grown since the page was
+        """Return the answer to a question. Damaged files are built again. 409 if the run has grown since the page was
         opened.
         """
         return find_timelines().ask(self.rank, question, self._open)
@@ -174,7 +174,7 @@ def download(
 
 
 def _refuse_too_large(run: Run, part: Part) -> None:
-    """Refuse a download that no viewer opens and that would keep the server busy for minutes."""
+    """Refuse a download that would be too large for any viewer, and would keep the server busy for minutes."""
     slices = count_export(run, part)
     if slices > _MOST_EXPORTED:
         raise OptionError(
@@ -184,13 +184,13 @@ def _refuse_too_large(run: Run, part: Part) -> None:
 
 
 def _name_trace(run: str, ranks: Sequence[int]) -> str:
-    """Return a file name valid on every file system; for a single rank it ends in the rank."""
+    """Return a file name that is valid on every file system. For a single rank, it ends in the rank."""
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in run)[:80]
     return f"{safe}-rank{ranks[0]}" if len(ranks) == 1 else safe
 
 
 def _send_packed(request: Request, body: bytes, headers: dict[str, str]) -> Response:
-    """Return the bytes as a response, compressed with zstd for another machine that accepts it.
+    """Return the bytes as a response. It is compressed with zstd if the client is on another machine and accepts zstd.
 
     For a client on this machine, compression takes longer than it saves.
     """

@@ -1,4 +1,4 @@
-"""Imports beside the server, each in a separate process, so that pages stay quick."""
+"""Imports beside the server. Each runs in a separate process, so that pages stay quick."""
 
 from __future__ import annotations
 
@@ -60,8 +60,10 @@ _DEADLY = f"{MOST_TRIES} servers ended while they imported this; try `profiler-s
 
 @dataclass(frozen=True)
 class Import:
-    """One import. `run_id` is set once the import is done, `error` if it failed or was cancelled. `progress_frac` is
-    the fraction of the files that was read."""
+    """One import. `run_id` is set once the import is done, `error` if it failed or was cancelled.
+
+    `progress_frac` is the fraction of the files that were read.
+    """
 
     id: str
     state: State
@@ -76,7 +78,7 @@ class Import:
 
 
 class Imports:
-    """The imports of a server, and their states. Safe to use from several threads.
+    """The imports of a server, and their states. Several threads may use it.
 
     `on_made` is called once a run exists, before the import is reported as done.
     """
@@ -124,7 +126,7 @@ class Imports:
         remove_empty(folder.parent, self._base_dir)  # unless another upload is under way
 
     def start(self, folder: Path, files: Sequence[Path]) -> Import:
-        """Import the files of a folder made by `make_folder`; the folder is removed afterwards."""
+        """Import the files of a folder made by `make_folder`. The folder is removed after the import."""
         waiting.accept(folder, files)
         return self._accept(folder, tuple(files))
 

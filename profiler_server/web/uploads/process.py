@@ -1,4 +1,6 @@
-"""The process of an import, and its limits: a trace comes from anywhere, and a training may run on the same machine."""
+"""The process of an import, and its limits. They are needed because a trace may come from anywhere, and a training may
+run on the same machine.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class MemoryLimitError(StepscopeError):
-    """An error for an import that needs more memory than its limit."""
+    """An import needs more memory than its limit."""
 
 
 def bound_addresses() -> None:
@@ -38,7 +40,7 @@ def bound_addresses() -> None:
 
 
 def go_first() -> None:
-    """If memory is full, make the system end this process rather than a training beside it."""
+    """Make the system end this process when memory is full, rather than a training on the same machine."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
 
@@ -71,7 +73,7 @@ class Work:
 
 
 def import_files(work: Work, sender: Connection) -> None:
-    """Import trace files to a run, in a separate process; sends ("progress", share) and ("end", error)."""
+    """Import trace files to a run, in a separate process. Send ("progress", share), then ("end", error)."""
     bound_addresses()
     go_first()
     os.nice(_NICENESS)
@@ -102,16 +104,16 @@ def import_files(work: Work, sender: Connection) -> None:
 
 
 def block_signals() -> None:
-    """Block Ctrl-C and similar signals in this thread, and so in the processes that it starts.
+    """Block Ctrl-C and similar signals in this thread. The processes that it starts inherit this.
 
-    They reach all processes of a terminal or a service, but the server decides whether an import ends.
+    These signals reach all processes of a terminal or a service, but the server decides whether an import ends.
     """
     resource_tracker.ensure_running()  # which lets signals through again where it starts its process
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
 
 def _hide_folder(text: str, files: tuple[Path, ...]) -> str:
-    """Return text with the sender's names of files, not their temporary paths."""
+    """Return a text with the sender's names of files in place of their temporary paths."""
     for path in files:
         text = text.replace(str(path), path.name)
     return text

@@ -1,4 +1,4 @@
-"""Write the files of a multipart body to disk as they arrive, so that memory does not grow with them."""
+"""Write the files of a multipart body to disk as they arrive, so that large files need no more memory than small ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEADER_LIMIT = 8192
 
 
 class TooLargeError(UsageError):
-    """An error for an upload over the server's limit."""
+    """An upload exceeds the limit of the server."""
 
 
 class Receiver:
@@ -61,7 +61,7 @@ class Receiver:
             raise UsageError(f"the upload cannot be read: {error}") from None
 
     def finish(self) -> tuple[Path, ...]:
-        """Return the files in order of arrival. Raises UsageError if no file came, or the body was cut."""
+        """Return the files in order of arrival. Raises UsageError if no file arrived, or if the body was cut."""
         self._parser.finalize()
         if self._open is not None:
             raise UsageError("the upload broke off; send it again")
@@ -135,7 +135,7 @@ def find_boundary(content_type: str) -> bytes:
 async def receive(pieces: AsyncIterator[bytes], receiver: Receiver) -> tuple[Path, ...]:
     """Feed a body to a receiver, and return the received files.
 
-    This thread writes to disk: pieces are small and arrive slower than the disk writes.
+    The writing happens on this thread, because pieces are small and arrive more slowly than the disk writes.
     """
     try:
         async for piece in pieces:

@@ -1,6 +1,8 @@
-"""Uploads that were accepted and not yet imported, as a list in each upload's folder. A server that ends, in any way,
-leaves its uploads to the next server. An importing server locks the list, so that two servers never import the same
-upload."""
+"""Uploads that were accepted and not yet imported, as a list in each upload's folder.
+
+A server that ends in any way leaves its uploads to the next server. An importing server locks the list, so that two
+servers never import the same upload.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def accept(folder: Path, files: Sequence[Path]) -> None:
 
 @contextmanager
 def claim(folder: Path) -> Iterator[bool]:
-    """Lock an upload during its import. Yield False if another server imports the upload or has imported it, else True."""
+    """Lock an upload during its import. Yield True if this server may import it, False if another server does so or has
+    done so.
+    """
     descriptor = _lock(folder / ACCEPTED_FILE)
     try:
         yield descriptor is not None
@@ -44,7 +48,7 @@ def claim(folder: Path) -> Iterator[bool]:
 
 
 def count_try(folder: Path) -> int:
-    """Count one more start of an upload's import. Return the number of starts, which `forget_tries` sets back to 0."""
+    """Count one more start of an upload's import. Return the number of starts since the last `forget_tries`."""
     tries = _read_tries(folder / _TRIES) + 1
     replace_text(folder / _TRIES, "." * tries)  # which writes through no link, and into no pipe
     return tries
@@ -58,7 +62,7 @@ def _read_tries(file: Path) -> int:
 
 
 def forget_tries(folder: Path) -> None:
-    """Set the count of tries back to 0: the import stopped because the server was ended."""
+    """Set the count of tries back to 0. The import stopped only because the server was ended."""
     with suppress(OSError):
         remove_file(folder / _TRIES)
 
@@ -92,7 +96,9 @@ def _is_free(folder: Path) -> bool:
 
 
 def _lock(note: Path) -> int | None:
-    """Return a descriptor that holds the lock of a list, None if another process holds it or the list is gone."""
+    """Return a descriptor that holds the lock of a list; None if another process holds the lock, or if the list is
+    gone.
+    """
     try:
         descriptor = os.open(note, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
