@@ -101,8 +101,8 @@ class LineOperator:
 
 @dataclass(frozen=True)
 class LineWork:
-    """The operators of a hotspot in the detailed steps. `operators` are those with most time, backward included, the
-    longest first.
+    """The operators of a hotspot in the detailed steps. `operators` are the operators with the most time, backward
+    included, sorted by time.
 
     `operator_frac` is the share of the hotspot's time in operators; the rest is Python. `backward_frac` is the share of
     the backward that computes gradients of its operators. `unused_frac` is the share that computes unused gradients.

@@ -245,11 +245,11 @@ class AnomalyWork:
 class ModelCalls:
     """The calls of a module, or the batches of a loader, at one line, in the steps that were examined.
 
-    `padded` calls had rows that are filled up to `width`, 0 for several widths; of all calls `useful_frac` is the share that is
-    not filled up, `longest_frac` that of the longest row. `again` calls gave the result of an earlier call in their step;
-    of the `compared` rows of calls without gradients, `known` ones had been there in a step looked at before, with the
-    same result. The times are those of the calls. `wide_fracs` are the shares of forward and backward that
-    grow with the width and with its square, None if unknown.
+    `padded` calls had rows that are filled up to `width`, 0 for several widths. `useful_frac` is the share of all calls
+    that is not padding, `longest_frac` the same for the longest row of a call. `again` calls gave the result of an
+    earlier call in their step. Of the `compared` rows of calls without gradients, `known` rows had occurred in an
+    earlier examined step, with the same result. The times are those of the calls. `wide_fracs` are the shares of
+    forward and backward that grow with the width and with the square of the width, None if unknown.
     """
 
     model: str

@@ -72,9 +72,10 @@ class Verdict:
     """The result of the gate. `reason` is a sentence with the figures; `estimate` is None if nothing can be estimated.
 
     `parts` are phases and kernels that changed by more than chance. `mean_change_ns` is the change of the mean step. If
-    no entry of `parts` makes up a quarter of that change, `leading` is the phase that changed most. `rank` names the
-    judged rank and the number of ranks, "" with one rank. `compared_ns` is the time of all compared steps. `pairs` are
-    in order of recording, empty for runs not recorded in pairs.
+    no entry of `parts` makes up a quarter of that change, `leading` is the phase that changed most.
+
+    `rank` names the judged rank and the number of ranks, "" with one rank. `compared_ns` is the time of all compared
+    steps. `pairs` are in order of recording, empty for runs that were not recorded in pairs.
     """
 
     kind: Kind
@@ -312,8 +313,10 @@ def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes])
 
 
 def find_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
-    """Return cautions on the comparison: busy hosts, other work, crashed or unfinished runs, runs given twice, their
-    order."""
+    """Return cautions on the comparison.
+
+    The subjects are: busy hosts, other work, crashed or unfinished runs, runs given twice and the order of the runs.
+    """
     runs = (*base, *new)
     found = _name_busy(runs) + find_unlike(runs)
     found += [f"{run.name} {_STATES[run.state]}" for run in runs if run.state in _STATES]

@@ -95,8 +95,9 @@ MOST_KERNELS = 10
 class RunTimes(Likeness):
     """The times of one rank of a run in ns.
 
-    `others_cores` is the number of processor cores that other programs used, None if not sampled. `state` is the state
-    of the run.
+    `parts_ns` has the mean per step of each phase. `kernels_ns` has the mean per detailed step of each kernel, and is
+    empty without detailed steps. `others_cores` is the number of processor cores that other programs used, None if not
+    sampled. `state` is the state of the run.
     """
 
     name: str

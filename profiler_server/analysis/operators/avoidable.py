@@ -51,12 +51,12 @@ _PRODUCT = re.compile(r"mm\b|matmul|bmm")
 
 
 def find_wide_shares(rank: RankRun, width: int, rows: int) -> tuple[float, float] | None:
-    """Return the shares of operator time in forward and backward that grow with the width of a batch, and with its square;
-    None without a window.
+    """Return two shares of operator time in forward and backward: operators that grow with the width of a batch, and
+    operators that grow with its square. None without a window.
 
-    Operators grow if an input has as many positions as the batch, or half or a quarter of that behind strides, or if they are
-    called once for each position. Where two dimensions are that wide, as in attention, they grow with the square. Nothing
-    grows if the script packs.
+    An operator grows with the width if its input is as wide as the batch, or a half or a quarter as wide (behind
+    strides), or if it is called once for each position. It grows with the square if two dimensions are that wide, as
+    in attention. Both shares are 0 if the script packs sequences.
     """
     found = read_rows(rank, "operators", ("step", "phase", "name", "input_shapes", "count", "self_ns"))
     found = found.filter(pc.and_(pc.is_valid(found["step"]), pc.is_in(found["phase"], pa.array(IN_MODEL))))

@@ -146,7 +146,8 @@ def _take_nearest(times: Ints, seen: Ints, of_sample: Ints) -> Ints:
 
 
 def _find_makers(sequence: Ints, start: Ints, depth: Ints, forward: Mask, is_node: Mask) -> Ints:
-    """Return the row of the operator that made each backward node, -1 if unknown: the last one with the node's number."""
+    """Return for each backward node the row of the operator that made it: the last operator with the node's number. -1
+    stands for an unknown operator."""
     chosen = np.flatnonzero(forward & (sequence >= 0))
     order = chosen[np.lexsort((depth[chosen], start[chosen], sequence[chosen]))]
     at = np.searchsorted(sequence[order], sequence[is_node], side="right") - 1
