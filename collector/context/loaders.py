@@ -80,8 +80,8 @@ class LoaderRegistry:
             return entry
 
     def _forget(self, key: int, gone: weakref.ref[Any], most: int = _MOST_GONE) -> None:
-        # Without the lock, which this thread may hold: a collection can come at any time, and the end of the interpreter,
-        # when this module has no names any more.
+        # Read without the lock, which this thread may already hold: the garbage collector can run at any time. It can
+        # also run at the end of the interpreter, when the names of this module no longer exist.
         entry = self._known.get(key)
         if entry is None or entry.loader is not gone:
             return
@@ -125,7 +125,7 @@ def _look_for_samples(batch: Any, depth: int, collated: bool) -> int:
                 return len(batch)
             batch = first
         elif isinstance(batch, dict):
-            # Not its own values(): one that reads lazily must read no earlier than without us.
+            # Not the mapping's own values(): a mapping that reads lazily must read no earlier than without Stepscope.
             batch = next(iter(dict.values(batch)), None)
         else:
             break

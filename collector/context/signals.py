@@ -19,7 +19,8 @@ from collector.options import Options
 from collector.ring.words import WordLog
 
 MOST_LOADERS = 32
-"""Most loaders that are described: the last ones, if a script makes a loader for every epoch."""
+"""The greatest number of loaders that are described. If a script makes a loader for every epoch, the last ones are
+described."""
 SAVED_AFTER = (20, 100, 500, 2_500, 12_500, 62_500)
 """Numbers of steps after which sums are saved, so that a killed run keeps the last saved sums."""
 SETTLED_STEP = 30
@@ -90,8 +91,8 @@ class SignalContext:
         self.loaders = LoaderRegistry()
         self.in_backward: list[int] = [0]
         self.recorder_pid = 0  # of the process that writes the tables, 0 where there is none
-        self.stack_reader = 0  # the same where it reads Python stacks, too
-        self.has_inferred = False  # whether a model was called, or a batch was marked; known at the end
+        self.stack_reader = 0  # the same, if that process also reads Python stacks
+        self.has_inferred = False  # whether a model was called or a batch was marked; known only at the end
         self.module_watchers: list[Callable[[Any], None]] = []
         self.optimizer_watchers: list[Callable[[Any], None]] = []
         self.wait_watchers: list[Callable[[int], None]] = []

@@ -57,7 +57,7 @@ def _do_nothing(*_: object) -> None:
     pass
 
 
-@dataclass(slots=True, eq=False)  # one block of memory: between two steps nothing of it is left in the caches
+@dataclass(slots=True, eq=False)  # one block of memory: between two steps nothing of it stays in the processor's caches
 class StepCounter:
     """The count of ended steps. Signals call the methods, on the training thread only.
 
@@ -89,7 +89,8 @@ class StepCounter:
     _words: memoryview[int] = field(init=False)
     _following: Callable[[], int] = field(init=False)
     _mask: int = field(init=False)
-    _now: Callable[[], int] = perf_counter_ns  # not looked up in the module again: somebody may put another clock there
+    # Held here and not looked up in the module again: somebody may replace the module's clock.
+    _now: Callable[[], int] = perf_counter_ns
     _looked_ns: int = field(default_factory=perf_counter_ns)
     _pace: int = 0
     _careful_until: int = STEPS_OF_CARE
@@ -114,7 +115,7 @@ class StepCounter:
         if not self.patience:
             self.updated_inside = True
         elif self.fetched or self._explicit:
-            self.patience *= 2  # what is fetched tells its steps apart
+            self.patience *= 2  # fetches separate the steps
         elif self.backwards - self._backwards_at_update > PASSES_WITHOUT_UPDATE:
             self._end_passes(self.backwards - 1)
             self.backwards = self._cycle_length = 1
@@ -135,8 +136,8 @@ class StepCounter:
         `key` identifies the loader and its epoch; it is 0 if no batch of a loader is fetched.
         """
         if self._updated and not self._explicit:
-            # `_end` and `_count` written out: nothing of this is in the processor's caches now, and each function more
-            # would have to be brought there, too.
+            # `_end` and `_count` are inlined here: none of this code is in the processor's caches now, and each call
+            # would load another function into them.
             self.ended = ended = self.ended + 1
             self._words[self._following() & self._mask] = ended + STEP_ENDS_NEXT
             self._updated = False
@@ -169,7 +170,7 @@ class StepCounter:
         if its cycle of optimizers is complete."""
         self._backwards_at_start = self.backwards
         if not self.patience and optimizer != _BACKWARD:
-            self.patience, self._cycle_length = PASSES_WITHOUT_UPDATE, 0  # an update that is seen, after all
+            self.patience, self._cycle_length = PASSES_WITHOUT_UPDATE, 0  # an update was seen after all
             self._cycle.clear()
         if (self.fetched and not self.grouped) or self._explicit or optimizer not in self._cycle:
             return
@@ -195,7 +196,8 @@ class StepCounter:
         else:
             # LBFGS and its like: the backwards are made inside of the update.
             self._by_closure = self.backwards > self._backwards_at_start
-            # A batch that is fetched next ends the step, too: then what came early was read ahead, and is no group.
+            # A fetch of the next batch also ends the step. In that case the earlier batches were read ahead and are no
+            # group.
             if len(self._cycle) == self._cycle_length and self.backwards and not self.grouped:
                 self._end(STEP_ENDED)
 
@@ -314,7 +316,7 @@ class StepCounter:
         except Exception as error:  # noqa: BLE001  an edge: what a signal does at a boundary must not reach training
             callbacks.remove(callback)
             _log.warning("stepscope: a signal failed at a step boundary and is switched off: %r", error)
-        # Ctrl-C came meanwhile. What was called in our name is none of the script's frames.
+        # Ctrl-C arrived meanwhile. Frames of calls that Stepscope made are no frames of the script.
         except BaseException as error:
             BaseException.with_traceback(error, None)
             raise

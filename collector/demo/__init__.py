@@ -23,7 +23,8 @@ def main(output_path: str | Path, steps: int = DEFAULT_STEPS) -> int:
         names = " ".join(missing)
         print(f"The demo trains a real model and needs: {names}. Run `pip install {names}`.", file=sys.stderr)
         return 2
-    # PyTorch notes, once the detailed window opens, that it does not know who made a tensor: nothing to act on here.
+    # When the detailed window opens, PyTorch notes that it does not know which code made a tensor. A reader can do
+    # nothing about it here.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from collector.demo.training import record_training
 

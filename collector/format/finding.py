@@ -120,7 +120,7 @@ def find_run(base_dir: Path, name: str) -> Path:
         called = [path for path in scan_base(base_dir).paths if _is_called(path, name)]
         if not called:
             raise error from None
-    # A run that was set aside has the name of the one that took its place, which is meant.
+    # A run that was set aside has the name of the run that took its place. The name stands for the latter.
     found = [path for path in called if find_home(path) == path] or called
     if len(found) > 1:
         ids = sorted(name_run(base_dir, path) for path in found)
@@ -145,7 +145,7 @@ def locate_run(base_dir: Path, run_id: str) -> Path:
         os.scandir(layout.profiler_path(path)).close()
     except PermissionError:
         raise ClosedRunError(spell_closed(layout.profiler_path(path))) from None
-    except (OSError, RuntimeError, ValueError):  # a name too long for the disk, or links that run in a circle
+    except (OSError, RuntimeError, ValueError):  # a name too long for the disk, or a cycle of links
         inside = False
     if not inside:
         raise RunNotFoundError(f"There is no run {run_id!r} below {base_dir}")

@@ -132,7 +132,7 @@ class LensReader:
 
     def _find_rows(self, name: str, steps: StepRange) -> pc.Expression:
         columns = arrow_schema(name).names
-        # Where no training step ran, no row of another table has the number of one.
+        # Without training steps, no row of another table has a step number.
         if "step" in columns and not (self._infers and "start_ns" in columns):
             return self._find_numbers(steps)
         begin, end = self.span_ns
@@ -172,7 +172,7 @@ def _is_old(rank_folder: Path) -> bool:
         return False
     try:
         return "batch" not in open_file(files[0], "queues").schema_arrow.names
-    except (pa.ArrowException, OSError):  # whoever reads the rows says that it is damaged
+    except (pa.ArrowException, OSError):  # the code that reads the rows reports the damage
         return False
 
 

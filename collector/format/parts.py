@@ -115,7 +115,7 @@ def write_batches(batches: Iterable[pa.RecordBatch], table: str, path: Path) -> 
             if writing is not None:
                 writing.result()
             writing = thread.submit(writer.write_batch, batch)
-            # What the writer took for the batches before would stay with the pool of buffers otherwise.
+            # Otherwise the pool of buffers would keep the memory that the writer used for earlier batches.
             pa.default_memory_pool().release_unused()
         if writing is not None:
             writing.result()
@@ -147,7 +147,7 @@ def count_rows(path: Path) -> int:
     with open(path, "rb", opener=open_inside) as file:
         try:
             return int(pq.read_metadata(file).num_rows)
-        except UnicodeDecodeError as error:  # which Arrow lets through for the name of a column
+        except UnicodeDecodeError as error:  # Arrow accepts such bytes as a column name
             raise pa.ArrowInvalid(f"a name in it is no text: {error}") from None
 
 
@@ -299,7 +299,7 @@ def count_equal(rank_folder: Path, table: str, column: str, value: str) -> int:
         with _opened(path) as parquet:
             check_schema(parquet.schema_arrow, table, path, [column])
             values = parquet.read([column], use_threads=False).column(0).cast(pa.string())
-        # Nor does Arrow turn a Python text into a value of its own: it imports pandas for that, too.
+        # The comparison is in Python too: Arrow imports pandas to convert a Python text to a value of its own.
         found += sum(entry["counts"] for entry in values.value_counts().to_pylist() if entry["values"] == value)
     return found
 
@@ -375,7 +375,7 @@ def _open_dataset(path: Path, schema: pa.Schema) -> Callable[..., pa.Table]:
     """Return a function that reads rows of a file. If Arrow rejects the path, the file is opened here and Arrow gets
     the open file.
     """
-    import pyarrow.dataset as ds  # 0.2 s, for it imports pandas where that is installed
+    import pyarrow.dataset as ds  # 0.2 s, because it imports pandas if pandas is installed
 
     if not is_plain(path):
         fragment = ds.ParquetFileFormat().make_fragment(open_native(path))

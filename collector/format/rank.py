@@ -123,7 +123,7 @@ class RankRun:
 
     def _mark_standstills(self, steps: pa.Table) -> pa.Table:
         found: tuple[Standstill, ...] = ()
-        with contextlib.suppress(RunError):  # whoever needs the manifest says what is wrong with it
+        with contextlib.suppress(RunError):  # code that needs the manifest reports the error
             found = read_standstills(self.rank, self.whole.manifest.facts)
         return mark_standstills(steps, self.run_path, self.rank, found)
 

@@ -134,7 +134,7 @@ def _read_cached(run_path: Path, rank: int) -> tuple[Standstill, ...]:
 def _read(file: Path, rank: int) -> tuple[Standstill, ...]:
     try:
         told = json.loads(read_small_text(file))
-    except (OSError, ValueError, RecursionError):  # whoever shows that rank says what is wrong with it
+    except (OSError, ValueError, RecursionError):  # the page that shows that rank reports the error
         return ()
     facts = told.get("facts") if isinstance(told, dict) else None
     return read_standstills(rank, facts) if isinstance(facts, dict) else ()

@@ -85,7 +85,7 @@ def _look(memory: int) -> Layout:
 
 
 def _call_nested(action: Callable[[], tuple[int, int, int, int]], depth: int) -> tuple[int, int, int, int]:
-    # Not always at the same instruction, so that frames cannot be taken for one another.
+    # The frames stop at different instructions, so that no frame can be mistaken for another.
     if depth == 2:
         return _call_nested(action, depth - 1)
     return _call_nested(action, depth - 1) if depth else action()
@@ -212,7 +212,7 @@ def _check(memory: int, layout: Layout) -> None:
         if seen is None:
             raise ValueError("the stack has no end")
         known = [(id(frame.f_code), frame.f_lasti) for frame in frames]
-        # The first frames run while they are read; between the others may lie frames of the interpreter's own.
+        # The first frames run while they are read. Frames of the interpreter itself may lie between the other frames.
         found = [place for place in seen if reader.describe(place[0]) is not None]
         if [code for code, _ in found][-len(known) + 1 :] != [code for code, _ in known][1:]:
             raise ValueError("the stack is another one")

@@ -170,7 +170,7 @@ class Family:
                 return False
             origin = _read_origin(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
             if origin.started > child.started:
-                return False  # the parent is gone, and its number another one's
+                return False  # the parent has ended, and another process has its number
         return False
 
 

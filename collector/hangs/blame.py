@@ -94,7 +94,7 @@ def explain_counts(positions: Sequence[RankPosition]) -> Stop | None:
             found.append((group, stop))
     ahead = {rank for _, stop in found for rank in stop.waiting}
     for group, stop in found:
-        # A rank that is ahead of others in one group is held up by them in another.
+        # A rank that is ahead of others in one group waits for them in another group.
         if to_blame := tuple(position for position in stop.missing if position.rank not in ahead):
             others = len(ahead - set(stop.waiting))
             return Stop(
@@ -182,7 +182,7 @@ def _choose(waits: Sequence[_Wait], positions: Sequence[RankPosition]) -> _Wait 
         if (left := tuple(position for position in wait.missing if position.rank not in held))
     ]
     unheard = {rank for wait in waits for rank in wait.group.ranks} - {position.rank for position in positions}
-    # Where all that are missing wait themselves, a rank that was not heard may be the one.
+    # If all missing ranks wait themselves, a rank that did not report may be the cause.
     known = free or ([] if unheard else [wait for wait in waits if wait.missing])
     return max(known, key=_rate, default=None)
 

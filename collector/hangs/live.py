@@ -114,7 +114,7 @@ def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
         # At the end of a job the first ranks have ended while the last one saves.
         is_broken = any(one.state == "crashed" for one in gone) or all(one.stands_alone for one in still)
         return Standing(longest_ns, None, still, len(positions), list_ranks(gone)) if is_broken else None
-    # A rank that was last heard before the others began to wait may be with them by now.
+    # A rank that last reported before the others began to wait may have joined them since.
     since_ns = min(one.has_begun_ns for one in still)
     heard = [one for one in positions if one.seen_unix_ns >= since_ns]
     stop = (explain_positions(heard) or explain_counts(heard)) if len(heard) > 1 else None
@@ -187,7 +187,7 @@ def _read_rank(rank: RankRun) -> RankPosition | None:
     except RunError:
         return None
     standing = manifest.facts.get("standing") if state == "recording" else None
-    # A rank that tells of no position has called no collective yet, as far as it was heard.
+    # A rank that reports no position has called no collective yet, as far as is known.
     told = manifest.facts.get("moment") or standing or {"step": 1}
     position = read_position(rank.rank, told, manifest.heartbeat_unix_ns, standing)
     return replace(position, state=state) if position is not None else None

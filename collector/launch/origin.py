@@ -18,8 +18,8 @@ from collector.server import SERVER
 PLAN_VARIABLE = "STEPSCOPE_TRIAL_PLAN"
 """The plan of a trial, in the environment of its process."""
 VARIABLE = "STEPSCOPE_BASE"
-"""JSON: `from` is the user's checkout, `to` the base's; `note` is the file for modules loaded from the user's checkout.
-"""
+"""JSON: `from` is the user's checkout and `to` the checkout of the base. `note` is the file that lists modules loaded
+from the user's checkout."""
 _OWN = ("collector", SERVER)
 
 

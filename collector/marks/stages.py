@@ -206,7 +206,7 @@ def add_wait(outlet: Outlet, wait: Wait) -> None:
         if last is not None and last.log.is_open:
             last.write(wait)
     else:
-        # A thread that gets and never runs a stage is no part of the pipeline's stages.
+        # A thread that takes from a queue and never runs a stage is no stage of the pipeline.
         _local.waits_of(outlet).append(wait)
 
 

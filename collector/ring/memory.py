@@ -51,7 +51,7 @@ class Mapping:
         self._address = _call_mmap(None, size, mmap.MAP_SHARED, descriptor)
         block = (ctypes.c_char * size).from_address(self._address)
         self._taken_away = weakref.finalize(block, _library().munmap, ctypes.c_void_p(self._address), size)
-        self._taken_away.atexit = False  # daemon threads may still write
+        self._taken_away.atexit = False  # daemon threads may still write to it
         self.view = memoryview(block).cast("B")
 
     def move(self, descriptor: int) -> None:

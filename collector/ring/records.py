@@ -71,7 +71,7 @@ class RecordWriter:
         kept = meta[:META_WORDS]
         os.pwrite(self._descriptor, struct.pack(f"<{len(kept)}q", *kept), _META_OFFSET)
         header = (words, capacity, os.getpid(), time.perf_counter_ns(), 0, 0)
-        # The magic word comes last: a reader that finds it finds the rest of the header.
+        # The magic word is written last: a reader that finds it also finds the rest of the header.
         os.pwrite(self._descriptor, struct.pack("<6q", *header), 8)
         os.pwrite(self._descriptor, _WORD.pack(_MAGIC), 0)
 
@@ -95,7 +95,7 @@ class RecordWriter:
 
     def _write(self, data: bytes, offset: int) -> None:
         if self._descriptor >= 0:
-            with contextlib.suppress(OSError):  # the file was cut off, and the disk is full now: the record is lost
+            with contextlib.suppress(OSError):  # the file was truncated and the disk is full: the record is lost
                 if not is_ours(self._descriptor):
                     self._open_again()
                 os.pwrite(self._descriptor, data, offset)
@@ -111,7 +111,7 @@ class RecordWriter:
             raise
 
     def __del__(self, close: Callable[[int], None] = close_ours) -> None:
-        # Named above: when the interpreter ends, this module has no names any more.
+        # `close` was bound above: when the interpreter ends, the names of this module no longer exist.
         close(getattr(self, "_descriptor", -1))
 
 
@@ -142,7 +142,7 @@ class RecordReader:
 
     def read(self) -> npt.NDArray[np.int64]:
         """Return the records since the last call, oldest first: an array of shape (records, fields)."""
-        import numpy as np  # the writing side does without
+        import numpy as np  # the writing side works without numpy
 
         pieces = [np.empty((0, self._words), np.int64)]
         size = _FIRST_LOOK
@@ -224,7 +224,7 @@ def _create_file(path: Path, size: int) -> int:
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    # Its blocks are claimed now: on a disk that is full later records would be lost.
+    # The blocks of the file are reserved now: on a full disk later records would be lost.
     reserve: Any = getattr(os, "posix_fallocate", None)
     if reserve is not None:
         reserve(descriptor, 0, size)

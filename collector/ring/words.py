@@ -221,7 +221,7 @@ class WordReader:
             return self._keep_newest(head)
         self._skip_hole(head)
         pieces = [self._words[:0]]
-        # Most of the log is free most of the time, so it is looked at a little at a time.
+        # Most of the log is usually empty, so it is read in small pieces.
         size = FIRST_PIECE
         while len(piece := self._read_piece(size)):
             pieces.append(piece)
@@ -299,7 +299,7 @@ class _Copy:
         start = position % self._capacity
         room = self._capacity - start
         try:
-            # Opened each time: somebody may have put another file there.
+            # Opened each time: another file may have this path now.
             with open(self._path, "r+b", buffering=0, opener=open_inside) as file:
                 _write_at(file.fileno(), words[:room], HEADER_BYTES + start * 8)
                 _write_at(file.fileno(), words[room:], HEADER_BYTES)

@@ -147,7 +147,7 @@ def _claim(run_path: Path, launch: Launch, is_new: bool) -> Place | None:
             manifest = None
         manifest = manifest or _create_run(run_path, launch)
         if manifest is None:
-            continue  # a rank on another host was first: look again
+            continue  # a rank on another host was faster: look again
         folder = layout.rank_path(run_path, launch.rank)
         try:
             made = make_folder(folder)
@@ -206,7 +206,7 @@ def _read_manifest(run_path: Path) -> RunManifest | None:
     except OSError as error:
         if error.errno is not None:
             raise
-        return _UNKNOWN  # a pipe, or gigabytes: no manifest
+        return _UNKNOWN  # a pipe or a huge file cannot be a manifest
 
 
 def _has_ranks(run_path: Path) -> bool:
@@ -293,7 +293,7 @@ def _set_aside(run_path: Path, launch: Launch) -> Path | None:
         try:
             move(layout.profiler_path(run_path), target / layout.PROFILER_FOLDER, run_path)
         except FileNotFoundError:
-            remove_empty(target, run_path)  # another rank has moved it
+            remove_empty(target, run_path)  # another rank has already moved it
             return None
         _remove_oldest(run_path, launch)
         return target

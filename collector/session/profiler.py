@@ -92,7 +92,7 @@ class Profiler:
         baseline: str | os.PathLike[str] | Default = BY_LEVEL,
         **misspelt: NoReturn,
     ) -> None:
-        # A type checker refuses what is not in the list above; at run time the error names the nearest option.
+        # A type checker rejects options that are not in the list above. At run time the error names the nearest option.
         if not isinstance(start_profile, bool):
             raise OptionError(f"start_profile takes True or False, not {start_profile!r}")
         given = {
@@ -213,7 +213,7 @@ class Profiler:
             _live = None
 
     def _open_run(self) -> Run:
-        # The script may have changed its working directory since.
+        # The script may have changed its working directory meanwhile.
         return Run(self.output_path if self._recording is None else self._recording.place.run_path)
 
     def _write_trace(self) -> None:
@@ -289,7 +289,7 @@ class Profiler:
         global _live
         _live = self
         atexit.register(self._finish_at_exit)
-        # Children of multiprocessing leave through os._exit, which skips atexit.
+        # Child processes of multiprocessing end through os._exit, which skips atexit.
         self._finalizer = multiprocessing.util.Finalize(None, self._finish_at_exit, exitpriority=10)
         with Edge(self._stay_silent):
             self._recording = Recording(self.output_path, self.options)
@@ -342,7 +342,8 @@ class Profiler:
     def _note_end(self, error: BaseException | None, otherwise: str = "") -> None:
         """Keep the reason for the training's end. After stop() no reason is kept."""
         if self._recording is not None and self._state in ("recording", "paused"):
-            with log_failure("it is not known what ended the training"):  # whatever str() of a user's exception does
+            # Str() of a user's exception may raise anything.
+            with log_failure("it is not known what ended the training"):
                 self._recording.ended_by = describe_error(error) or otherwise
 
 

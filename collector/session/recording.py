@@ -198,7 +198,7 @@ class Recording:
     def _begin_sampling(self, kinds: tuple[Any, ...]) -> None:
         if self._sampler is not None:
             return
-        with log_failure("the cost of the hooks cannot be timed"):  # no reason not to record
+        with log_failure("the cost of the hooks cannot be timed"):  # the recording goes on without this value
             self._sampler = CostSampler(kinds, self.context)
             self.context.occasions.append(self._sample_cost)
 

@@ -56,7 +56,7 @@ class LogFollower(Generic[LogT]):
         """
         self._find()
         for name, log in list(self._followed.items()):
-            # Asked before the last read: what it wrote until then is there.
+            # Asked before the last read: everything that the process wrote before its end can then be read.
             has_ended = log.ring.closed or not psutil.pid_exists(log.ring.pid)
             yield log
             if has_ended:

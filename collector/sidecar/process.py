@@ -65,7 +65,7 @@ def _wait_for(descriptor: int, timeout_s: float) -> bool:
 
 FACT = "process_end"
 _EXIT_CODE = 49
-"""Index of `exit_code` among the fields of /proc/<pid>/stat after the name: field 52 of proc_pid_stat(5)."""
+"""The index of `exit_code` among the fields of /proc/<pid>/stat after the name: field 52 in proc_pid_stat(5)."""
 _SIGNAL = 0x7F
 
 

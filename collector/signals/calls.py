@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 FIRST_LOOK = 16
 """Step after which the first look is taken; each later one is taken after twice as many steps."""
 LOADER_NAME = "DataLoader"
-"""What stands for the module where the batches of a loader were looked at."""
+"""The name that stands for a module in the examination of a loader's batches."""
 MOST_CALLS, MOST_PLACES, MOST_TENSORS = 8, 16, 8
 MOST_ROWS, MOST_NUMBERS, MOST_SAMPLED = 64, 1 << 18, 4096
 LEAST_ROWS, LEAST_TIME, LEAST_LENGTHS = 4, 8, 3
 INSIDE_FRAC = 0.05
-"""A fill that also takes more than this share of the rows before their ends is a value like any other: zeros of sparse
-features, of borders of images, of random masks."""
+"""If a fill value takes more than this share of the rows before their padding, it is an ordinary value: zeros of sparse
+features, of image borders, of random masks."""
 LEAST_VALUES = 8
-"""Numbers with fewer different values say nothing: they may be equal by chance."""
+"""Rows with fewer different values are not compared: they may be equal by chance."""
 MOST_OF_ROW, MOST_KNOWN = 64, 4096
-"""Numbers of a row that are compared, and rows that are remembered for each line."""
+"""The greatest number of values compared in a row, and of rows remembered for each line."""
 MOST_PARAMETERS, MOST_OF_PARAMETER = 256, 4
 _ROUNDED_BITS = 13
-"""Last bits of a result in float32 that the place of a row in its batch may alter."""
+"""The number of last bits of a float32 result that may depend on the place of a row in its batch."""
 _LEFT_OUT = tuple(
     os.path.dirname(os.path.abspath(name)) + os.sep for name in (torch.__file__, os.path.dirname(__file__))
 )
@@ -144,13 +144,13 @@ class CallLook:
     def _compare_rows(self, place: Place, module: Any, found: set[int]) -> None:
         if place.module is None:
             place.module, place.state = weakref.ref(module), hash_parameters(module)
-        if place.module() is not module or place.is_changed:  # a copy takes the place of what it was made of
+        if place.module() is not module or place.is_changed:  # a copy replaces its original
             place.first_seen.clear()
             place.known = 0
             return
         place.compared += len(found) if place.first_seen else 0
         known = {row for row in found if place.first_seen.get(row, self.step) < self.step}
-        # One constant row in each batch says nothing of the others.
+        # A row that is the same in every batch does not show that other rows repeat.
         place.known += len(known if known == found else known - place.counted)
         place.counted |= known
         if len(place.first_seen) < MOST_KNOWN:
@@ -261,7 +261,7 @@ def _view(tensor: Any) -> npt.NDArray[Any] | None:
 
 
 def _take_some(array: npt.NDArray[Any], most: int = MOST_SAMPLED) -> npt.NDArray[Any]:
-    # A stride that shares no factor with usual sizes, so that the numbers lie in all rows and columns.
+    # The stride shares no factor with usual sizes, so that the values come from all rows and columns.
     every = max(array.size // most, 1) | 1
     return array.flat[: most * every : every]
 
@@ -346,7 +346,7 @@ class CallsSignal(Signal):
     def remove(self) -> None:
         stop_calling(self._on_occasion, self._context.occasions)
         self._close()
-        self._publish()  # a module may have changed since the last look
+        self._publish()  # a module may have changed since the last examination
 
     def _on_occasion(self, ended: int) -> None:
         if ended >= self._next:
@@ -355,7 +355,7 @@ class CallsSignal(Signal):
             self._watchers[:] = [self._see]
 
     def _see(self, began_ns: int, module: Any, given: Any, result: Any) -> None:
-        if self._may_trace():  # Dynamo would compile what looks, and read the tensors that it holds
+        if self._may_trace():  # Dynamo would compile this examination, and read the tensors that it holds
             self._watchers.clear()
             return
         try:

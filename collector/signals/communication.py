@@ -123,7 +123,7 @@ class _Calls:
         waits = hasattr(result, "wait")
         self.write((name, group.group_name, dtype), size, group, waits)
         if waits:
-            if len(self.waited_for) >= _MOST_WAITS:  # nobody waits for them
+            if len(self.waited_for) >= _MOST_WAITS:  # the script never waits for these calls
                 self.waited_for.clear()
             self.waited_for[id(result)] = self._serial
 
@@ -151,7 +151,7 @@ def _describe_group(group: Any) -> dict[str, Any]:
         ranks = torch.distributed.get_process_group_ranks(group)
         is_whole = len(ranks) == torch.distributed.get_world_size()
     except (KeyError, ValueError, TypeError, RuntimeError, AttributeError):
-        return told  # a group that torch does not keep
+        return told  # torch does not keep this group
     return {
         **told,
         "is_whole": is_whole,

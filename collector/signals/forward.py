@@ -193,7 +193,7 @@ class ForwardSignal(Signal):
         watchers = self._context.call_watchers
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
-            # tracing() comes first: Dynamo must fold it before it sees a cell of this function.
+            # tracing() comes first: Dynamo must fold it to a constant before it sees a cell of this function.
             if tracing():
                 return original(module, *args, **kwargs)
             try:

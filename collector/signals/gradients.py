@@ -330,7 +330,7 @@ class UnusedGradientsSignal(Signal):
         look = self._look
         if look is None:
             return
-        if self._may_trace():  # Dynamo would compile what looks, and read the tensors that it holds
+        if self._may_trace():  # Dynamo would compile this examination, and read the tensors that it holds
             self._look, self._first = None, sys.maxsize
             self._context.gradient_watchers.clear()
             return

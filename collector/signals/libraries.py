@@ -36,7 +36,7 @@ _SAVES = (
     (f"{_DISTRIBUTED}.state_dict_saver", ("async_save",), f"{_DISTRIBUTED}.async_save"),
     (_DISTRIBUTED, ("save",), f"{_DISTRIBUTED}.save"),
     (_DISTRIBUTED, ("async_save",), f"{_DISTRIBUTED}.async_save"),
-    # Other libraries hold `save_file` under names of their own; this is what it calls.
+    # Other libraries hold `save_file` under their own names. `serialize_file` is the function that it calls.
     ("safetensors.torch", ("serialize_file",), "safetensors.save_file"),
     ("lightning.pytorch.trainer.trainer", ("Trainer.save_checkpoint",), "Trainer.save_checkpoint"),
     ("pytorch_lightning.trainer.trainer", ("Trainer.save_checkpoint",), "Trainer.save_checkpoint"),

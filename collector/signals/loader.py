@@ -170,13 +170,13 @@ def _read_queues(iterator: Any) -> int:
     outstanding: int = iterator._tasks_outstanding
     waiting = len(tasks) - outstanding
     if waiting and len(tasks.get(iterator._rcvd_idx, ())) == 2:
-        state = READY  # received already, ahead of its turn
+        state = READY  # received before its turn
     elif not (ready or pinned):
         state = NOT_READY
     elif iterator._num_workers == 1 or ready + pinned >= outstanding:
         state = READY
     else:
-        state = READY_UNKNOWN  # a queue does not say which batches are in it
+        state = READY_UNKNOWN  # a queue does not show which batches are in it
     if ready | pinned | outstanding | waiting > MOST_DEPTH or waiting < 0:
         ready, pinned, outstanding = min(ready, MOST_DEPTH), min(pinned, MOST_DEPTH), min(outstanding, MOST_DEPTH)
         waiting = min(max(waiting, 0), MOST_DEPTH)
@@ -196,7 +196,7 @@ def _number_batch(iterator: Any) -> int:
             number = iterator._rcvd_idx - 1
         else:
             number = iterator._task_info.last_taken
-    except AttributeError:  # an iterator of another kind
+    except AttributeError:  # an iterator of another class
         return 0
     return number if number > 0 else 0
 

@@ -176,7 +176,7 @@ class Prober:
             time.sleep(POLL_S)
             supply = look_at(iterator)
         if before.missing:
-            time.sleep(POLL_S)  # a queue counts what a worker is still sending
+            time.sleep(POLL_S)  # the queue also counts batches that a worker is still sending
         self._process.synchronize()
         with Edge(self._give_up):
             self._begin(iterator, before, supply, begun)
@@ -192,7 +192,7 @@ class Prober:
             self.reason = INTERRUPTED
         self._log.write(STALL_START, begun)
         self._log.write(PROBED, 1)
-        # What was made meanwhile is used up by the steps that follow, even where nothing is measured.
+        # The next steps use up the batches made meanwhile, even if nothing is measured.
         ready_before = before.asked - before.missing
         began = time.perf_counter_ns()
         self._round = Round(self._steps.ended + 1, id(iterator), supply.asked, ready_before, waited, began)
@@ -231,7 +231,7 @@ class Prober:
             self._rounds.append(now.describe())
         if sum(len(entry["step_ns"]) for entry in self._rounds) >= WANTED_STEPS or self._tried >= MOST_ROUNDS:
             self.is_over = True
-        if now.waited_ns > self._left_ns:  # the next round would not be filled either
+        if now.waited_ns > self._left_ns:  # the next round could not be filled either
             self.is_over = True
         if self._rounds:
             self._tell({"rounds": self._rounds, "cost_ns": self._cost_ns})

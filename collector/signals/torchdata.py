@@ -42,7 +42,7 @@ class TorchdataSignal(Signal):
 
     def _patch_stateful(self) -> None:
         steps = self._context.steps
-        with self._context.shielded(self.name):  # another version may have other classes: then the run says so
+        with self._context.shielded(self.name):  # another version may have other classes: the run then notes it
             loader = sys.modules[_STATEFUL].StatefulDataLoader
             self._watch_start(loader, lambda loader: steps.fetch_starts())
 

@@ -62,7 +62,7 @@ _OTHER_THREAD = b"External init callback must run in same thread"
 _KINETO_LEVEL, _SILENT = "KINETO_LOG_LEVEL", "99"
 _STDERR = 2
 _MOST_HELD_BYTES = 1 << 20
-# What a session of the user's own calls when it is prepared and started, by whatever face.
+# The functions that a profiler session of the user's code calls when it is prepared and started, through any interface.
 _COMING = ("_prepare_profiler", "_enable_profiler", "_enable_profiler_legacy")
 
 
@@ -142,14 +142,15 @@ class WindowSignal(Signal):
 
     def _open(self, step: int, plan: Order) -> None:
         if self._foreign or torch.autograd._profiler_enabled():
-            if self._busy_for is not plan:  # said once; it is tried again at each step until the other one has ended
+            # Logged once; the window is tried again at each step until the other session has ended.
+            if self._busy_for is not plan:
                 self._busy_for = plan
                 self._context.set_signal(self.name, "unavailable", _BUSY.format(step=step))
             return
         self._plan = None
         with self._context.shielded(self.name), self._as_ours():
             self._window = _Window(step, plan, self._context.options)
-        if self._window is None:  # Kineto has refused
+        if self._window is None:  # Kineto refused to start
             return
         self._of_thread.end = _EndOfThread(self._window, self._close_ended)
         if self._context.notes.signals.get(self.name, {}).get("state") == "unavailable":
@@ -260,7 +261,8 @@ class _EndOfThread:
 
     def __del__(self) -> None:
         window = self._window
-        is_own = (os.getpid(), threading.get_ident()) == (window.pid, window.thread)  # a forked child has a copy
+        # A forked child has a copy of this object.
+        is_own = (os.getpid(), threading.get_ident()) == (window.pid, window.thread)
         if is_own and window.is_open:
             self._close(window)
 
@@ -281,8 +283,8 @@ class _Window:
             self._session = make_session(options)
             with _leave_out_start():
                 self._session.start()
-        # PyTorch prints a line for the first block that is freed and older than a session that records memory, then for
-        # each thousandth: let the first be one of ours, while the line leads nowhere.
+        # In a session that records memory, PyTorch prints a line for the first freed block that is older than the
+        # session, and then for each thousandth. The first such block is freed here, while the line is suppressed.
         with leave_out_lines(_OLDER_MEMORY):
             del older
         self._stall_ns = time.perf_counter_ns() - before
@@ -298,7 +300,7 @@ class _Window:
             warnings.simplefilter("ignore")
             self.drop()
             self._session.export_chrome_trace(str(partial))
-        with suppress(OSError):  # some mounts have fixed modes
+        with suppress(OSError):  # some mounts do not allow a change of modes
             restrict(partial)
         replace(partial, path)
         self._stall_ns += time.perf_counter_ns() - before
@@ -326,7 +328,7 @@ def make_session(options: Options) -> Any:
     stacks = options.level == "debug"
     config: dict[str, Any] = {}
     if not stacks:
-        with suppress(TypeError):  # PyTorch before 2.10 has no such option
+        with suppress(TypeError):  # PyTorch before 2.10 does not have this option
             config["experimental_config"] = _ExperimentalConfig(trace_only=True)
     return torch.profiler._KinetoProfile(
         activities=_choose_activities(options),

@@ -59,7 +59,7 @@ def list_files(rank_folder: Path) -> dict[str, tuple[int, int]]:
         name = path.relative_to(rank_folder).as_posix()
         if name.startswith(f"{EVENTS_FOLDER}/") or any(piece.startswith(".") for piece in name.split("/")):
             continue
-        with contextlib.suppress(OSError):  # parts are merged meanwhile
+        with contextlib.suppress(OSError):  # parts may be merged at the same time
             state = path.lstat()
             if path.is_file() and not path.is_symlink():
                 found[name] = state.st_size, state.st_mtime_ns

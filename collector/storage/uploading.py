@@ -75,7 +75,8 @@ class RankUpload:
 
     def upload(self, on_file: Callable[[str], None] = lambda name: None) -> None:
         """Copy the files that are missing, the manifest last. Errors of the file system pass through."""
-        remote, self._remote = self._remote or self.join(), None  # after a failure nobody knows what is there
+        # After a failure the state of the destination is unknown.
+        remote, self._remote = self._remote or self.join(), None
         for number, (name, state) in enumerate(list_missing(self._folder, self.ledger).items(), 1):
             self._copy(remote, name)
             self.ledger.files[name] = state
@@ -134,7 +135,7 @@ class RankUpload:
                 _put(remote, shifted, self._place(remote, name))
         except FileNotFoundError:
             if source.exists():
-                raise  # the bucket is gone, not the file
+                raise  # the bucket is missing, not the file
 
     def _place(self, remote: Remote, name: str) -> str:
         return remote.join(f"{layout.PROFILER_FOLDER}/{self._folder.name}/{name}")
@@ -145,7 +146,7 @@ def _put(remote: Remote, source: Path, target: str) -> None:
     if not remote.is_local:
         remote.files.put_file(str(source), target)
         return
-    # In a bucket a file appears when all of it is there; in a folder it would be there half.
+    # In a bucket a file appears only when it is complete. In a folder, readers would see an incomplete file.
     with replacing(Path(target)) as written, source.open("rb") as read:
         shutil.copyfileobj(read, written)
 
@@ -168,10 +169,10 @@ def join_run(run_path: Path, remote: Remote) -> int:
             if _read_theirs(remote, target) is None:
                 remote.files.pipe_file(target, text.encode())
         if remote.is_local:
-            with contextlib.suppress(OSError):  # some mounts have fixed modes
+            with contextlib.suppress(OSError):  # some mounts do not allow a change of modes
                 restrict(Path(target))
         theirs = _read_theirs(remote, target) or ours
-    # Without its name: a run is called by its folder, which is another one at the URL of another host.
+    # Compared without the name: a run is named after its folder, which differs at the URL of another host.
     same = replace(theirs, id=ours.id, name=ours.name) == ours
     of_one_job = bool(ours.launch_id) and (theirs.launch_id, theirs.world_size) == (ours.launch_id, ours.world_size)
     if not same and not of_one_job:

@@ -27,7 +27,7 @@ _EXTRA = "fsspec and s3fs: pip install 'stepscope[storage]'"
 _KEYS_MISSING = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError")
 SPOOL_VARIABLE = "PROFILER_SPOOL_PATH"
 SPOOL = "profiler_spool"
-"""Folder in which a run for a URL is recorded, by default in the current folder."""
+"""The folder in which a run for a URL is recorded, in the current folder by default."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_REASON = 200
 

@@ -15,7 +15,7 @@ FORMATS: tuple[TraceFormat, ...] = tuple(sorted(find_plugins(formats, "FORMAT"),
 SUFFIXES = tuple(dict.fromkeys(suffix for kind in FORMATS for suffix in kind.suffixes))
 NAME_PATTERN = "|".join((*map(re.escape, SUFFIXES), *(kind.other_names for kind in FORMATS if kind.other_names)))
 NAME_PATTERN = f"({NAME_PATTERN})$"
-"""The ends of trace file names, in lower or upper case: a regular expression for Python and JavaScript."""
+"""The endings of trace file names, in lower or upper case: a regular expression for Python and JavaScript."""
 _NAMES = re.compile(NAME_PATTERN, re.IGNORECASE)
 
 

@@ -15,7 +15,7 @@ from collector.traces.limits import ReadLimits
 _zlib: Any = importlib.import_module("isal.isal_zlib" if importlib.util.find_spec("isal") else "zlib")
 
 BLOCK_BYTES = 4 << 20
-# A trace packs to about a twentieth. What unpacks to far more than that, and is large, is no trace but a trap.
+# A trace is compressed to about a twentieth. A large file that unpacks to far more is an attack and no trace.
 BOMB_BYTES = 1 << 30
 BOMB_RATIO = 250
 _USUAL_RATIO = 15

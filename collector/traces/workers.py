@@ -21,7 +21,7 @@ from collector.version import __version__
 T = TypeVar("T")
 R = TypeVar("R")
 Tell = Callable[[int], None]
-"""Called with the number of finished tasks."""
+"""A function that is called with the number of finished tasks."""
 
 MOST_DEATHS = 3
 """After this many deaths of processes in a row, without a finished task between them, the import fails."""
@@ -143,7 +143,7 @@ class Cluster:
         except ImportError:
             raise UsageError("--dask needs Dask: pip install 'stepscope[fleet]'") from None
         self._address = address
-        # What it says of a lost connection, by tracebacks, is said in one line here.
+        # Dask logs a lost connection with tracebacks. Here one line reports it.
         logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
         try:
             self._client = Client(address, timeout=20)
@@ -160,11 +160,11 @@ class Cluster:
 
         pending: dict[Any, int] = {}
         try:
-            # What is fetched at once cannot be lost with the worker that did it.
+            # A result that is fetched at once cannot be lost with its worker.
             pending.update((future, at) for at, future in enumerate(self._client.map(function, tasks, pure=False)))
             yield from _order(self._fetch(pending, on_done))
         except (CancelledError, CommClosedError):
-            pending.clear()  # nobody is left who could be told
+            pending.clear()  # the scheduler is lost, so nothing can be cancelled
             raise TraceError(
                 f"the scheduler of the cluster at {self._address} was lost in the middle; start it again, and repeat this"
             ) from None
@@ -222,7 +222,7 @@ def _raise_of(future: Any) -> None:
         return
     if isinstance(error, KilledWorker):
         raise TraceError("workers of the cluster died while they read a file, again and again; see their logs")
-    # The scheduler unpacks tasks, too; why it cannot is the cause of its error.
+    # The scheduler also unpacks tasks. If it cannot, the cause of its error has the reason.
     for lacking in (error, error.__cause__):
         if isinstance(lacking, (ImportError, AttributeError)):
             raise UsageError(f"the scheduler and the workers of the cluster need Stepscope {__version__}: {lacking}")

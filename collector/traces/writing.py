@@ -43,7 +43,7 @@ def replacing(path: Path) -> Iterator[Sink]:
             raise IsADirectoryError(21, "it is a directory")
         with writing.replacing(path) as raw:
             if path.suffix == ".gz":
-                # The name inside of the file is the one that unpacking gives it.
+                # Unpacking gives the file the name stored inside of it.
                 with gzip.GzipFile(path.name, "wb", compresslevel=1, fileobj=raw) as packed:
                     yield packed
             else:
@@ -98,7 +98,7 @@ class EventWriter:
         first, *others = template.split("\0")
         columns = chain.from_iterable(zip(values, map(pa.scalar, others), strict=True))
         text = pc.binary_join_element_wise(pa.scalar(f",\n{first}"), *columns, "")
-        # The text of all rows lies in one buffer: it is written as it is, but for the comma before the very first.
+        # The text of all rows lies in one buffer. It is written unchanged, except for the comma before the first row.
         offsets = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + rows + 1]
         skipped = 0 if lead else len(",\n")
         written = memoryview(text.buffers()[2])[int(offsets[0]) + skipped : int(offsets[-1])]

@@ -25,7 +25,7 @@ from collector.workers.queues import SendProbe
 from collector.workers.tally import Guard
 
 _READ = STAGES.index("read")
-# After the queue's thread was joined (-5), so that the last batch is counted.
+# This runs after the queue's thread was joined (priority -5), so that the last batch is counted.
 _EXIT_PRIORITY = -50
 _END_OF_SAMPLES = "_IterableDatasetStopIteration"
 
@@ -53,7 +53,7 @@ class WorkerEntry:
         self._plan = plan
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By name: the function itself cannot be pickled while this stands in its place.
+        # Passed by name: the function itself cannot be pickled while this object replaces it.
         plan = replace(self._plan, asked_ns=perf_counter_ns())
         return _restore_entry, (self._original.__module__, self._original.__qualname__, plan)
 

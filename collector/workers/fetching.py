@@ -50,7 +50,8 @@ class FetchProbe:
         self._reads = ReadCounter()
         self._opens = OpenCounter()
         self._seat = _find_seat(fetcher, self._tally)
-        # Weakly: the fetcher holds this, and must die when its iterator does, as it would without us.
+        # A weak reference: the fetcher holds this object, and must end with its iterator, as it would without
+        # Stepscope.
         self._fetcher: Any = weakref.proxy(fetcher)
         self._collate = fetcher.collate_fn
         self._timed = False

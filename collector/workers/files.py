@@ -53,7 +53,7 @@ class ReadCounter:
             return False
 
     def _open(self) -> None:
-        # Opened by the thread that reads: the name stands for whoever opens it.
+        # Each reading thread opens the file: the path names the thread that opens it.
         try:
             self._descriptor = os.open("/proc/thread-self/io", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -63,7 +63,7 @@ class ReadCounter:
         if self._descriptor < 0:
             return UNKNOWN
         try:
-            text = os.pread(self._descriptor, 32, 0)  # its first line is `rchar: <bytes>`
+            text = os.pread(self._descriptor, 32, 0)  # the first line is `rchar: <bytes>`
             self._look_bytes = len(text)
             return int(text.split(None, 2)[1])
         except (OSError, ValueError, IndexError):

@@ -66,8 +66,8 @@ def time_calls(raw: Callable[..., Any], part: Part, tally: Tally) -> Callable[..
                 return raw(*args, **kwargs)
         outer_ns, outer_cpu_ns = tally.nested_ns, tally.nested_cpu_ns
         tally.nested_ns = tally.nested_cpu_ns = 0
-        # The CPU clock is a system call, and a busy kernel likes to switch there: that wait belongs to the call that
-        # used up the time slice, so the wall clock is read outside of it.
+        # Reading the CPU clock is a system call, and a busy kernel often switches threads there. That wait belongs to
+        # the call that used up the time slice, so the wall clock is read outside of it.
         start_ns = perf_counter_ns()
         cpu_start_ns = thread_time_ns()
         try:
@@ -139,6 +139,6 @@ class Guard:
         except Exception as error:  # noqa: BLE001  an edge: a clock that fails is taken away, the training goes on
             self._is_on = False
             _log.warning("stepscope: %s is not profiled any more: %r", self._what, error)
-            # Taking it away may fail for the same reason.
+            # Its removal may fail for the same reason.
             with log_failure("%s could not be left clean", self._what):
                 self._give_up(error)

@@ -15,12 +15,12 @@ from typing import Any
 from collector.edge import hide_frame
 from collector.workers.tally import Part, Tally, time_calls
 
-# An attribute or a method with one of these in its name holds transforms. Whatever else can be called is taken for a
-# transform too, unless a word of its name says that it fetches the data; these exact names hold another dataset.
+# An attribute or a method holds transforms if its name contains one of these words. Any other callable also counts as a
+# transform, unless a word of its name says that it fetches data. The exact names below hold another dataset.
 _TRANSFORM_WORDS = ("transform", "augment", "preprocess", "tokeniz", "processor", "normaliz")
 _READ_WORDS = ("load", "read", "open", "fetch", "get", "client", "connect", "session", "collate", "sampler", "file")
 _DATASET_NAMES = ("dataset", "datasets", "_dataset", "_datasets", "ds", "base", "source_dataset")
-# A library's own methods are its internals: what they call is found as an attribute.
+# Methods of a library's own classes are internal: the transforms that they call are found as attributes.
 _LIBRARIES = ("torch", "torchvision", "torchdata", "datasets", "builtins")
 _DEPTH_LIMIT = 6
 _COUNT_LIMIT = 64
@@ -62,13 +62,13 @@ class TransformTimer:
     def install(self) -> None:
         if self._undo:
             return
-        # Chosen before any is changed: a class may inherit its call from another one. A slot in which the user has put
-        # something else since is left alone.
+        # All slots are chosen before any is changed, because a class may inherit its call from another class. A slot
+        # that the user has changed since is left alone.
         for slot, timed in [(slot, timed) for slot, timed in self._timed if _current(slot) is slot.raw]:
             before = slot.owner.__dict__.get(slot.key, _ABSENT) if isinstance(slot.owner, type) else slot.raw
             try:
                 _put(slot.owner, slot.key, timed)
-            except (TypeError, AttributeError):  # a class made in C or a sealed one: it stays untimed
+            except (TypeError, AttributeError):  # a class made in C, or a sealed class: it is not timed
                 continue
             self._undo.append((slot, timed, before))
 
@@ -179,7 +179,7 @@ def _list_held(holder: Any) -> Iterator[tuple[Any, Any, Any]]:
     if not isinstance(attributes, dict):
         return
     modules = attributes.get("_modules")
-    if isinstance(modules, dict):  # transforms that are nn.Modules keep their parts there
+    if isinstance(modules, dict):  # transforms that are nn.Modules keep their parts in `_modules`
         yield from _list_items(modules)
     for name, value in list(attributes.items()):
         if value is None or not (_is_transform_name(name) or _acts_as_transform(name, value)):

@@ -24,7 +24,7 @@ from profiler_server.facts.steps import Logged, ModelCalls, UnusedGradients
 _MOST_ROUNDS, _MOST_STEPS, _MOST_SHAPES, _MOST_TEXT = 64, 4096, 8, 120
 _MOST_SUMS, _MOST_GAPS = 1 << 16, 1000
 _COVERED = 0.9
-"""Upper quantile of the range: four of five repetitions should fall inside, as for predicted steps."""
+"""The upper quantile of the range: four of five repetitions should fall inside, as for predicted steps."""
 _GROUPS = ("parameters", "gradients", "states")
 Count = Annotated[int, Meta(ge=0)]
 Some = Annotated[int, Meta(ge=1)]
@@ -70,7 +70,7 @@ def read_probe(facts: Mapping[str, Any], steps: pa.Table | None = None) -> Input
     lengths = [length for entry in rounds for length in entry.lengths]
     if len(lengths) < PROBED_STEPS:
         return None
-    # On a device the host runs ahead: only a round as a whole is as long as its work.
+    # On a device the host runs ahead: only a whole round takes as long as its work.
     mean = sum(lengths) / len(lengths)
     half = max(_bound_mean(lengths), PROBED_FRAC * mean)
     cost_ns = _take(found.cost_ns, Time) or 0

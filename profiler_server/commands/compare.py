@@ -63,7 +63,7 @@ def command(
                 if as_json:
                     typer.echo(json.dumps(documents, indent=1))
                 return
-        # Of two runs the second is judged; with --against what is named first.
+        # Of two runs the second is judged. With --against, the first runs are judged.
         new, old = ([runs[1]], [runs[0]]) if against is None else (runs, against)
         verdict = judge_words(new, old, base, rank, limit)
     write_documents(verdict, junit, markdown)

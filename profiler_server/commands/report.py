@@ -62,7 +62,7 @@ def command(
     base = find_base_dir(base_dir, context)
     opened = find_run(run, base)
     if rank is not None:
-        opened.rank(rank)  # fails where there is none, and names those that there are
+        opened.rank(rank)  # raises an error that names the existing ranks, if this rank does not exist
     workers = choose_readers(opened, jobs, dask)
     if html is not None:
         _write_html(opened, html, redact, rank, Reporting(workers, earlier=find_others(opened, base)[0]))
@@ -89,7 +89,7 @@ def _write_brief(run: Run, rank: int | None, base_dir: Path | None) -> None:
     from profiler_server.report.brief import write_brief
     from profiler_server.report.outcome import list_outcome_lines, report_outcome
 
-    typer.echo("\n".join(write_brief(run, rank)))  # at once: the reader may not wait for what follows
+    typer.echo("\n".join(write_brief(run, rank)))  # printed at once: the reader may not wait for the rest
     for line in list_outcome_lines(report_outcome(find_others(run, base_dir)[0], run)):
         typer.echo(line)
 
@@ -131,7 +131,7 @@ def choose_readers(run: Run, jobs: int | None, dask: str | None) -> Workers:
 
     ranks = len(run.ranks)
     is_small = ranks <= FEW_RANKS and jobs is None and dask is None
-    if is_small or LENDERS:  # only this process knows how files of a bucket are fetched
+    if is_small or LENDERS:  # only this process can fetch the files of a bucket
         return Here()
     workers = find_workers(jobs, dask, lambda: count_processes(ranks, READER_BYTES), ranks)
     find_store().choose_workers = choose_processes if jobs is None and dask is None else lambda ranks: workers

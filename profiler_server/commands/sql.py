@@ -25,7 +25,7 @@ LIMIT_S = 5.0
 BATCH_ROWS = 10_000
 _PRINTED = "printed rows"
 _ASKING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
-"""Kinds of statement that only read; DuckDB reports PIVOT as MULTI."""
+"""Kinds of statements that only read. DuckDB reports PIVOT as MULTI."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def require_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
     try:
         statements = connection.extract_statements(query)
         kinds = {statement.type.name for statement in statements}
-    except ValueError:  # DuckDB has kinds of statement that its Python package has no name for
+    except ValueError:  # the Python package of DuckDB has no name for some kinds of statements
         kinds = {"UNKNOWN"}
         statements = []
     if kinds - set(_ASKING):
@@ -111,7 +111,7 @@ def print_table(connection: duckdb.DuckDBPyConnection, query: str, limits: Limit
     most = limits.rows or SHOWN_ROWS
     with _time_limit(connection, limits.time_s):
         found = connection.sql(query)
-        # Kept in a table, for every call on a relation runs the query again.
+        # Stored in a table, because every call on a relation runs the query again.
         found.limit(most + 1).create(_PRINTED)
     held = connection.table(_PRINTED)
     rows = len(held.fetchall())

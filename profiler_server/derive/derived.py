@@ -24,7 +24,8 @@ from profiler_server.derive.store import Entry, find_store
 AT_ONCE_SLICES = 1_000_000
 """Slices of a rank above which long computations run in the background, so that the page does not wait."""
 MOST_SLICES = 20_000_000
-"""Slices of a rank above which a page gets no result, which would take gigabytes. The timeline has no limit."""
+"""The number of slices of a rank above which a page shows no result: computing it would take gigabytes. The timeline
+has no limit."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ class Derived(Generic[P, T]):
             return find_store().keep(asked.key, asked.stamp, asked.compute)
         with find_store().one_large:
             value = self.read(asked)
-            # Computing takes hundreds of megabytes; the server lives on for weeks.
+            # Computing takes hundreds of megabytes, and the server runs for weeks.
             pa.default_memory_pool().release_unused()
         return value
 

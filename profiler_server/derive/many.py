@@ -31,10 +31,10 @@ from profiler_server.derive.store import Store, find_store
 PATIENCE_S = 0.7
 """Seconds that a page waits for a first reading. Results that are on disk arrive within that time."""
 REST = 3.0
-"""A run whose files change all the time is read again after a rest of this many times its last reading time."""
+"""If the files of a run keep changing, the run is read again after this many times its last reading time."""
 RANKS_PER_TASK = 16
 ALONE_RANKS = 400
-"""Ranks that this process reads in the time that other processes take to start."""
+"""The number of ranks that this process can read while other processes start."""
 READER_BYTES = 250 << 20
 """Bytes of memory that a reading process may need."""
 MOST_KILLERS = 3

@@ -109,7 +109,7 @@ class _Sealed(Generic[T]):
             try:
                 record = self._decoder.decode(unseal(self._read(place)))
             except (OSError, TypeError, ValueError, OverflowError, msgspec.MsgspecError, RecursionError):
-                continue  # not there, damaged, or not ours: it is computed anew
+                continue  # missing, damaged, or written by other code: it is computed again
             if record.code == digest_code() and record.stamp == stamp:
                 yield record.result
 
@@ -257,7 +257,7 @@ class Summaries(Generic[T]):
 
 
 def _read_plain(path: Path) -> bytes:
-    # No link is followed: whoever may write beside the runs could have another file read.
+    # Links are not followed: otherwise anybody who may write beside the runs could make the server read other files.
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
     with os.fdopen(number, "rb") as file:
         return file.read(LIMIT_BYTES + 1)

@@ -107,7 +107,8 @@ def _stamp_file(path: Path | os.DirEntry[str]) -> tuple[str, int, int]:
 
 
 SETTLED_NS = 2_000_000_000
-"""Nanoseconds after its last change in which a file may change again within one tick of the file system's clock."""
+"""The time in ns after a file's last change in which it may change again without a new time stamp: one tick of the file
+system's clock."""
 _MANY_FILES = 2000
 Entry = tuple[str, int, int, int, int]
 

@@ -24,7 +24,7 @@ STOP_LIMIT_S = 2.0
 _SMALL_BYTES = 64
 """Bytes of a number, or of an object without its contents."""
 _MEASURED = 256
-"""Entries of a long value that are measured. The average of these entries stands for the rest."""
+"""The number of entries of a long value that are measured. Their average stands for the other entries."""
 T = TypeVar("T")
 
 
@@ -190,7 +190,7 @@ def measure_bytes(value: Any) -> int:
         return len(value) + _SMALL_BYTES
     if isinstance(value, (tuple, list, frozenset, set)):
         return _SMALL_BYTES + _measure_some(list(islice(value, _MEASURED)), len(value))
-    if (size := getattr(value, "nbytes", None)) is not None:  # arrays and tables
+    if (size := getattr(value, "nbytes", None)) is not None:  # arrays and tables have `nbytes`
         return int(size) + _SMALL_BYTES
     if is_dataclass(value):
         return _SMALL_BYTES + sum(map(measure_bytes, vars(value).values()))

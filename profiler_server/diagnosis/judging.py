@@ -209,7 +209,8 @@ def hear_rules(case: Case) -> Heard:
                     heard.abstained.append(each)
                 elif each is not None:
                     if each.what_if is not None:
-                        make_claim(case, rule, each, start)  # so that a change that cannot be simulated fails here
+                        # Called here, so that a change that cannot be simulated fails at this place.
+                        make_claim(case, rule, each, start)
                     heard.findings.append((rule, each))
     return heard
 

@@ -78,7 +78,7 @@ def _load_otherwise(case: Case, asked: Asked) -> Iterator[Change]:
     if loader is None:
         return
     now, cores, wait = loader.num_workers, _count_cores(case), case.steps.share("data_wait")
-    # Workers also take processors from a step that does not wait for them.
+    # Workers also take processors from a step that does not wait for batches.
     fewer, wanted = max(wait, _find_crowded_frac(case, now)), asked.get("num_workers")
     work_ns = case.loading.batch_ns * case.loading.loop.fetches
     is_tiny = case.loading.batches is not None and work_ns <= limits.TINY_WORK_FRAC * case.loading.wait_ns

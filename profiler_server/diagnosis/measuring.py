@@ -200,7 +200,7 @@ def _measure_loading(
     # An iterable that the script watches has no arguments to change.
     loader, watched = (None, fed) if fed is not None and fed.watched else (fed, None)
     batches = read_or(None, _read_batches, rank, loader) if loader is not None else None
-    # In a trace a step lasts until its device work is done, and the wait for data may lie beside that.
+    # In a trace a step lasts until its device work ends, and the wait for data may run beside that work.
     summary = device.summary
     busy_frac = (summary.utilization_frac or 0.0) if summary is not None and manifest.is_trace else 0.0
     model_of = loader or _find_reader(watched) or _assume_loader(manifest)
@@ -214,9 +214,9 @@ def _measure_loading(
         return None
     wait_ns = feed.mean_wait_ns(selection.regular)
     if manifest.is_trace and device.shares is not None:
-        wait_ns = min(wait_ns, device.shares.idle * loop.regular_step_ns)  # else the device hides it
+        wait_ns = min(wait_ns, device.shares.idle * loop.regular_step_ns)  # otherwise device work hides the wait
     demand = measure_demand(feed, selection)
-    if manifest.is_trace:  # how much of the wait in the mean step lies beside device work is not known
+    if manifest.is_trace:  # it is unknown how much of the wait in the mean step runs beside device work
         regular_frac = wait_ns / loop.regular_step_ns if loop.regular_step_ns else 0.0
         demand = replace(demand, wait_frac=regular_frac, regular_frac=regular_frac)
     readiness = read_readiness(rank, loader, train.filter(pa.array(selection.regular)))

@@ -124,10 +124,10 @@ def _predict(case: Case, finding: Finding, change: Callable[[LoopModel], LoopMod
     gain = now_ns - min(max(predict_step(loop, changed) if fed is None else fed.step_ns, floor_ns), now_ns)
     gain = bound_by_job(case, what_if, gain)
     step = now_ns - gain
-    # What the ranks lose is measured, whatever simulates the loader of this one.
+    # The loss of the ranks is measured, no matter which simulation this rank's loader has.
     half = math.hypot(doubt.chance_ns if what_if.is_of_job else doubt.step_ns, (finding.doubt_frac or 0.0) * gain)
     low, high = step - half, step + half
-    if what_if.feeds:  # no loading at all is the most that can be gained
+    if what_if.feeds:  # no change can gain more than a step without any loading
         low = max(low, min(step, predict_without_loading(loop, changed)) - doubt.chance_ns)
     if fed is not None:
         low, high = max(fed.low_ns, low), min(max(fed.high_ns, step), high)
@@ -213,7 +213,8 @@ def _choose(claims: Sequence[Claim], now_ns: float) -> Claim:
     best = max(now_ns - claim.usual_ns for claim in claims)
     known = [claim for claim in claims if claim.rule.knob in _OF_SLOW_RANK]
     if any(now_ns - claim.usual_ns >= limits.MUCH_OF_BEST_FRAC * best for claim in known):
-        # Measured, and its wait lies in the communication: what is left of that is known afterwards.
+        # The gain from the slow rank is measured, and its wait is a part of the communication. The rest of the
+        # communication is known only after that change.
         claims = [claim for claim in claims if claim.rule.knob != "communication"]
         best = max(now_ns - claim.usual_ns for claim in claims)
     close = [claim for claim in claims if now_ns - claim.usual_ns >= (1.0 - limits.CLOSE_FRAC) * best]

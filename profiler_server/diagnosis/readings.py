@@ -26,7 +26,7 @@ from profiler_server.format import format_duration, format_number_of, format_sha
 
 Tone = Literal["good", "watch", "bad", "plain"]
 STAGE_WORDS = {"send": "receiving batches", "pin": "pinning", "h2d": "host-to-device copies"}
-"""Names of DataLoader stages in sentences, for stages whose own name does not fit."""
+"""The names of DataLoader stages in sentences, for stages whose own name does not fit."""
 
 
 @dataclass(frozen=True)

@@ -55,17 +55,17 @@ def find_bound(case: Case) -> BoundBy:
     kept = np.flatnonzero(case.steps.selection.kept)
     phases = np.stack([read_column(case.steps.rows, f"{name}_ns")[kept] for name in PHASE_NAMES]).astype(np.float64)
     kind, share = _judge(case, phases.sum(axis=1))
-    if kind == "overhead" and case.manifest.lacks_steps:  # what lies around the only iteration is part of no step
+    if kind == "overhead" and case.manifest.lacks_steps:  # time before and after the only iteration is part of no step
         return BoundBy("unknown", None, None, 0.0)
     count = max(1, min(_MOST_STRETCHES, len(kept) // _STRETCH_STEPS))
     stretches = np.array_split(phases, count, axis=1)
     agreeing = [stretch.shape[1] for stretch in stretches if _judge(case, stretch.sum(axis=1))[0] == kind]
     unseen = case.device.is_used and case.device.summary is None and kind in ("compute", "overhead")
-    # The error of a mean falls with the root of the number of steps.
+    # The error of a mean falls with the square root of the number of steps.
     sure = len(agreeing) / count * min(1.0, len(kept) / MIN_STEPS) ** 0.5 * (UNSEEN_DEVICE if unseen else 1.0)
     text = _say_confidence(len(kept), sum(agreeing), unseen, case.steps.noun)
     limit = case.loading.bottleneck
-    # What the training thread does itself, its own input as well, takes as long as the host lets it.
+    # The duration of the training thread's own work, including its own input, depends on the host.
     is_own = kind in ("compute", "overhead") or (kind == "input" and not case.loading.loop.model.workers)
     if is_own and (queued_frac := _find_queued(case)) >= QUEUED_FRAC:
         return BoundBy("processor", None, queued_frac, sure, text)
@@ -108,13 +108,13 @@ def _say_confidence(steps: int, agreeing: int, unseen: bool, noun: str = "step")
 def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
     whole = float(sums.sum()) or 1.0
     shares = {kind: sum(float(sums[PHASE_PLACES[name]]) for name in names) / whole for kind, names in _PARTS.items()}
-    if not case.device.is_used:  # nothing is copied to a device: what precedes the forward is preparation on the host
+    if not case.device.is_used:  # nothing is copied to a device: the time before the forward is preparation on the host
         shares["overhead"] += shares.pop("transfer")
     elif case.device.summary is not None:
         _judge_device(case, shares)
     limits = {kind: share for kind, share in shares.items() if kind != "compute"}
     if case.loading.bottleneck.cause == "processor" and limits["input"] < HIGH_WAIT_FRAC:
-        del limits["input"]  # batches are ready, and most of the wait for a processor lies in the computing
+        del limits["input"]  # batches are ready, and most of the wait for a processor is in the computing
     kind = max(limits, key=lambda name: limits[name])
     return (kind, limits[kind]) if limits[kind] >= BOUND_FRAC else ("compute", shares["compute"])
 
@@ -132,7 +132,7 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
         shares["input"] = min(shares["input"], device.idle)
     has_host = (
         case.device.dispatch_frac is not None or not case.is_imported
-    )  # a trace of the device alone blames nobody
+    )  # a trace of only the device does not show a cause
     unfed = max(0.0, device.unfed - shares["input"]) if has_host else 0.0
     if case.manifest.lacks_steps and case.device.summary is not None:
         unfed = min(unfed, case.device.summary.idle_ns / max(case.device.summary.whole_ns, 1))
@@ -185,7 +185,7 @@ def say_verdict(
     looks: Sequence[Suggestion] = (),
 ) -> str:
     """Return the verdict in a few sentences with figures. `leads` come before the claims, `looks` come last."""
-    # What the verdict is about already is not said twice.
+    # A note on the subject of the verdict is not repeated.
     told = [note for note in notes if note.severity != "info" and (bound.kind, note.rule) != ("receive", "ipc_bound")]
     noted, steady = told[0].title if told else "", case.steps.steady
     figures: dict[str, object] = {"limit": say_limit(case, bound), "noun": case.steps.noun, "noted": noted}
@@ -233,7 +233,7 @@ def _say_bound(case: Case, bound: BoundBy, rest: Explained | None) -> str:
     if bound.kind in _PHASES:
         figures |= {phase: _of_step(case, phase) for phase in _PHASES[bound.kind]}
     if rest is not None and rest.phase == "data_wait" and case.loading.bottleneck.cause == "overhead":
-        figures["reason"] = ""  # the rest of the wait is said with its figures
+        figures["reason"] = ""  # another sentence gives the rest of the wait with its figures
     loader = case.loading.name if case.other_loadings else ""
     queued_frac = load.queued_frac if load is not None else None
     figures |= {"noun": case.steps.noun, "loader": loader, "load": load, "queued_frac": queued_frac}
@@ -266,7 +266,7 @@ def _find_compute(case: Case, bound: BoundBy) -> Found:
     if not wait_ns and case.loading.loader is None:
         return "compute", figures
     if wait_frac < MODERATE_WAIT_FRAC:
-        # The training thread queues for processors that the workers use.
+        # The training thread queues for processors that its workers use.
         queued_frac = load.queued_frac or 0.0 if load is not None and load.workers > load.others else 0.0
         crowded_ns = queued_frac * case.steps.mean_ns if queued_frac >= CROWDED_FRAC else None
         return "compute_fed", {**figures, "crowded_ns": crowded_ns}
@@ -338,4 +338,4 @@ _FOUND: Mapping[BoundKind, Callable[[Case, BoundBy], Found]] = {
     "processor": _find_processor,
     "unknown": _find_unknown,
 }
-"""What finds the text for a kind of bound that has several, or more figures."""
+"""The functions that find the text for kinds of bounds that have several texts or more figures."""

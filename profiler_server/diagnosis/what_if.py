@@ -62,7 +62,7 @@ def scale_stages(case: Case, batches: BatchTimes, stages: tuple[str, ...], facto
         return replace(model, batches=batches, receive=receive)
 
     found = feed(case, change, case.loading.choices.spared_ns)
-    # Without workers the training thread does this work, too.
+    # Without workers the training thread also does this work.
     return replace(found, eases=not case.loading.loop.model.workers and not case.device.is_used)
 
 
@@ -83,7 +83,8 @@ def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> Wh
     def change(model: LoopModel) -> LoopModel:
         left = max(model.left - saved, 0.0)
         kept = left / model.left if model.left > 0 else 1.0
-        # In proportion: what stalls some steps is saved in those, and cannot be saved in the short ones between.
+        # In proportion to the step: a change that removes stalls saves time in the stalled steps, and none in the short
+        # steps between them.
         steps = tuple(Job(step.wall_ns * kept, step.cores) for step in model.steps)
         return replace(model, steps=steps, left=left)
 
@@ -138,7 +139,7 @@ def mend_ranks(case: Case, part: str) -> WhatIf:
     verdict = case.ranks.verdict
     assert verdict.comparison is not None
     saved_ns = max(case.steps.mean_ns - verdict.comparison.step_ns + verdict.gain_ns, 0.0)
-    # The others do not work less for it.
+    # The other ranks do not work less through this change.
     return save_each_step(part, saved_ns, case.steps.mean_ns - verdict.comparison.latest.others_ns)
 
 

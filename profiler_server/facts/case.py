@@ -1,6 +1,4 @@
-"""A rank as the rules see it, with the lines of the user's code in its steps; the type of a rule, its result, and the
-claim made from this result.
-"""
+"""A rank as the rules see it. The types of a line of the user's code, a rule, its result, and the claim made from it."""
 
 from __future__ import annotations
 
@@ -61,9 +59,7 @@ class RankNotes:
 
     @property
     def lacks_steps(self) -> bool:
-        """Whether a whole trace counts as one step. Time before its first and after its last kernel then belongs to no
-        step.
-        """
+        """Whether a whole trace is one step. The time before its first and after its last kernel is in no step then."""
         return any(warning.code == "trace_without_steps" for warning in self.warnings)
 
 
@@ -146,11 +142,10 @@ class Hotspot:
     `low_frac` to `high_frac` is its 95 % interval. `lines` are the lines of the function, the largest first. `phases`
     is the share of the mean step by phase. Its entry `WORKERS` is the wait for batches that workers make, divided
     according to their work. `calls` are the library functions that the lines call, by share of the mean step; `inside`
-    are the innermost functions in them.
-
-    `made_frac` is the part of the share in which an object or an iterator is made. `caller` is the line that calls the
-    function most often, as file:line, "" if the loop calls it. `work` is None without detailed steps, `course` with few
-    steps. `backward_frac` is the share of the mean step in which the backward computes its gradients.
+    are the innermost functions in them. `made_frac` is the part of the share in which an object or an iterator is made.
+    `caller` is the line that calls the function most often, as file:line, "" if the loop calls it. `work` is None
+    without detailed steps, `course` with few steps. `backward_frac` is the share of the mean step in which the backward
+    computes its gradients.
     """
 
     function: str
@@ -385,7 +380,6 @@ class Finding:
     of simulation and chance. It is None if the saving of the change is not known beforehand; then no step time is
     shown. `least_frac` is the share of the gain that a poor version saves. `severity` is set by rules that claim no
     step time. If a finding is only worth a look, the severity info means that it names a place and no change.
-
     `settings` are the DataLoader arguments to set, empty for other code. `saved_per_step_frac` is the saving between
     the steps, as a share of the steps; step changes that save less are listed after this finding. `otherwise` is the
     fact to state if the change gains too little. `basis` is how the prediction was made, if it was not simulated or

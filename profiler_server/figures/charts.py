@@ -159,7 +159,7 @@ def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
     """Build stacked columns: one per step, or one per group of steps if there are more than BINNED_BARS steps."""
     axes = axes or Axes()
     total = np.sum([*stack.parts.values()], axis=0) if stack.parts else np.zeros(1)
-    # A column of several steps is lower than the longest of them.
+    # A column of several steps is their mean, and lower than the longest of these steps.
     peak = float(np.max(average_runs(total))) if len(stack.x) else 0.0
     if axes.y_peak is not None:
         axes = replace(axes, y_peak=min(axes.y_peak, peak))
@@ -193,11 +193,11 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
     When the colours repeat, a hatch marks the repeated ones.
     """
     given = [slice_.color or PIE_COLORS.get(slice_.label, "") for slice_ in slices]
-    places = np.cumsum([not color for color in given]) - 1  # among those that have no colour of their own
+    places = np.cumsum([not color for color in given]) - 1  # counted among slices without a given colour
     colors = [color or PIE_ORDER[at % len(PIE_ORDER)] for color, at in zip(given, places.tolist(), strict=True)]
     rounds = [0 if color else at // len(PIE_ORDER) for color, at in zip(given, places.tolist(), strict=True)]
     whole = sum(s.value for s in slices) or 1.0
-    shares = [format_share(s.value / whole) for s in slices]  # as the tables beside it have them
+    shares = [format_share(s.value / whole) for s in slices]  # the same texts as in the table beside the chart
     pattern = {"shape": [PIE_HATCHES[r % len(PIE_HATCHES)] for r in rounds], "size": 6, "solidity": 0.6}
     pie = {
         "type": "pie",
@@ -213,7 +213,7 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
         "hole": 0.58,
         "sort": False,
         "direction": "clockwise",
-        # Letters on a hatch cannot be read; beside a thin slice they would hit those of the next.
+        # Letters on a hatch cannot be read, and letters beside a thin slice would overlap those of the next slice.
         "texttemplate": [
             "" if r and s.value < OUTSIDE_FRAC * whole else share
             for r, s, share in zip(rounds, slices, shares, strict=True)
@@ -222,7 +222,7 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
         "insidetextorientation": "horizontal",
         "hovertemplate": [f"%{{customdata}}<br>%{{text}} · {share}<extra></extra>" for share in shares],
     }
-    edge = 24 if any(rounds) else 4  # a label outside of the ring needs room, wherever it comes to stand
+    edge = 24 if any(rounds) else 4  # a label outside of the ring may lie above or below it
     layout: Figure = {"margin": {"l": 4, "r": 4, "t": edge, "b": edge}, "showlegend": True}
     layout["uniformtext"] = {"minsize": 11, "mode": "hide"}
     layout["legend"] = {"orientation": "v", "x": 1.02, "y": 0.5, "yanchor": "middle"}

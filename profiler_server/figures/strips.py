@@ -51,7 +51,8 @@ def build_strip(stretches: Sequence[tuple[str, float, float]], whole_ns: float) 
     sums: dict[str, float] = {}
     for phase, _, duration in stretches:
         sums[phase] = sums.get(phase, 0.0) + duration
-    # A stretch is marked with the time of its phase, as the list below has it: of several the longest is.
+    # A marked stretch has the time of its phase in the list below. If a phase has several stretches, the longest is
+    # marked.
     longest = {phase: max(length for name, _, length in stretches if name == phase) for phase in sums}
     bars = tuple(
         _build_bar(phase, start, length, whole_ns, format_duration(sums[phase]) if length == longest[phase] else "")

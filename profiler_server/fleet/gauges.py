@@ -145,7 +145,7 @@ class Gauges:
         until_s = time.monotonic() + LATE_LIMIT_S
         for rank in ranks:
             if time.monotonic() > until_s and _read_rank.find(_read_rank.ask(rank)) is not None:
-                continue  # it is told as it was; its turn comes
+                continue  # this run is reported as before, and is read in its turn
             _read_rank(rank)
             with self._lock:
                 self._turns[rank.run_path] = self._turns.get(rank.run_path, 0) + 1
@@ -243,7 +243,7 @@ def _describe(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGau
 
 
 def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGauges:
-    # Rows between steps, and those in detailed windows, come in between.
+    # Rows between steps and rows in detailed windows may lie in between.
     rows = read_last_rows(rank.folder, "steps", _COLUMNS, 4 * RECENT_STEPS)
     own = read_standstills(rank.rank, manifest.facts)
     counted = count_as_steps(mark_standstills(rows, rank.run_path, rank.rank, own))
@@ -258,7 +258,7 @@ def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankG
         return known
     phases = {name: float(read_integers(train, f"{name}_ns")[kept].mean()) for name in PHASE_NAMES}
     step = float(read_integers(train, "duration_ns")[kept].mean())
-    # Behind a detailed window and a standstill lies what these cost.
+    # The step after a detailed window or a standstill includes their cost.
     usual = kept[~is_apart[np.maximum(kept - 1, 0)]]
     between = 0.0 if counted.infers else float(measure_between(counted.every)[usual].sum()) / len(kept)
     return replace(known, step_ns=step, own_ns=step - phases["communication"], between_ns=between, phases_ns=phases)

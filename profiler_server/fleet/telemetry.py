@@ -80,7 +80,7 @@ def _make_exporter(address: str) -> Any:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics.export import MetricExportResult
 
-    # Its own lines come with every attempt, some with a traceback; one when it fails and one when it works are enough.
+    # These loggers log every attempt, partly with tracebacks. One line for a failure and one for a recovery are enough.
     for name in ("opentelemetry.exporter", "opentelemetry.sdk.metrics"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 

@@ -54,14 +54,14 @@ _NOTHING: Mapping[str, Any] = {
     "left_out": (),
     "also_slow": (),
 }
-"""The keys of the report for ranks that were not compared and have no verdict."""
+"""The report's keys for ranks that were not compared and have no verdict."""
 
 
 def report_end(end: End | None) -> dict[str, Any] | None:
     """Return how the job ended or stands still: its kind, a sentence, and known details. Null if it did neither."""
     if end is None:
         return None
-    is_told = isinstance(end, (Hang, Standing, Stop))  # by other keys of the report
+    is_told = isinstance(end, (Hang, Standing, Stop))  # other keys of the report have it
     known = {} if is_told else spell_out(end)
     return {"kind": find_kind(end), "sentence": describe_end(end), **known}
 
@@ -186,7 +186,7 @@ def _list_latest(verdict: RankVerdict, comparison: RankComparison) -> dict[str, 
 
 def report_slow_call(run: Run) -> dict[str, Any] | None:
     """Return a collective that is slow compared with the other collectives of its group; null if there is none."""
-    with Edge(lambda error: None):  # the judgement reads the same, and warns
+    with Edge(lambda error: None):  # the judgement reads the same data, and warns
         ranks = summarize_ranks(run)
         if (call := find_slow_call(ranks)) is not None:
             return {"sentence": describe_slow_call(call, find_noun(ranks)), **spell_out(call)}

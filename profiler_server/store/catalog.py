@@ -104,7 +104,7 @@ class Catalog:
         asked_s = time.monotonic()
         with self._lock:
             if self._latest is not None and self._latest[0] >= asked_s and not self._latest[1].unread:
-                return self._latest[1]  # made for another request, while this one waited
+                return self._latest[1]  # another request computed it while this request waited
             begun_s = time.monotonic()
             self._walk()
             unread = self._read_until(self._find_unread(), begun_s + within_s)
@@ -237,7 +237,7 @@ class Catalog:
             entry = RunEntry(run_id, path, run.manifest, read_headline(run))
         except RunNotFoundError:
             if not os.path.exists(layout.run_file(path)):
-                return  # it vanished between the walk and now
+                return  # the run vanished between the walk and now
             entry = Unreadable(run_id, "Its folder is reached by a link that leads out of the base directory.")
         except (StepscopeError, OSError) as error:
             entry = Unreadable(run_id, str(error))

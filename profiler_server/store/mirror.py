@@ -150,7 +150,7 @@ class Mirror:
         for name, state in changed.items():
             if name not in manifests:
                 self._try(name, partial(self.files.place, name, state))
-        # The manifest of a run last: it is what makes a folder a run.
+        # The manifest of a run comes last, because it makes a folder a run.
         manifests.sort(key=lambda name: name.endswith(layout.RUN_FILE))
         for first in range(0, len(manifests), _FETCHED_AT_ONCE):
             self._fetch({name: changed[name] for name in manifests[first : first + _FETCHED_AT_ONCE]})
@@ -166,7 +166,7 @@ class Mirror:
         small = [name for name, state in manifests.items() if state.size <= _MOST_MANIFEST_BYTES]
         if not small:
             return
-        # Given several at once, a file system of the network asks for them at the same time.
+        # A network file system requests several names at the same time, if it gets them in one call.
         got = self._remote.files.cat([self._remote.join(name) for name in small], on_error="return")
         got = {path: data for path, data in got.items() if not isinstance(data, FileNotFoundError)}
         failures = [data for data in got.values() if isinstance(data, Exception)]

@@ -262,12 +262,12 @@ def _build_in(rank: RankRun, folder: Path, partial: Path, note: Progress) -> Pat
     build_timeline(rank, partial, note)
     seal_folder(partial)
     align_all(partial, folder.parent)
-    # Building takes hundreds of megabytes; the server lives on for weeks.
+    # Building takes hundreds of megabytes, and the server runs for weeks.
     pa.default_memory_pool().release_unused()
     try:
         replace(partial, folder)
     except OSError:
-        # Another server was faster: its cache is as good. One without an index is what somebody left of a cache.
+        # Another server was faster, and its cache is as good. A folder without an index is an incomplete cache.
         if not (folder / INDEX_FILE).is_file():
             _remove(folder)
             replace(partial, folder)

@@ -157,7 +157,7 @@ _BUILDERS = (
     ("", _derive_ranges),
     ("", _derive("stages", timeline_rows.STAGE_COLUMNS, timeline_rows.place_stages, _STAGES_ORDER)),
 )
-"""Functions that make tracks, each with the kind of the trace's tracks that the new tracks replace, empty for none."""
+"""Functions that make tracks. Each has the kind of the trace's tracks that its tracks replace, empty for none."""
 
 
 def _lay_out(data: pa.Table, table: str, placed: timeline_rows.Placed, order: int, number: int) -> Laid:
@@ -207,7 +207,7 @@ class DerivedWriter:
         self.rows: list[int] = []
         self.device_rows: set[int] = set()
         self._device_track = device_track
-        # A file has one dictionary for all its batches: it holds the names of the device before any slice has one.
+        # A file has one dictionary for all batches, so the dictionary holds the device names before the first slice.
         self._names = _Dictionary(slices, "name", [row.name for row in DEVICE_ROWS])
         self._categories = _Dictionary(slices, "category", [row.category for row in DEVICE_ROWS])
         self._tables = _Dictionary(slices, "table", [""])

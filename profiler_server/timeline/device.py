@@ -52,7 +52,7 @@ class DeviceWork:
     def __init__(self, streams: Sequence[int]) -> None:
         self._streams = np.asarray(streams, np.int32)
         self._open = [_NOTHING] * len(_KINDS)
-        # A slice that ends where the settled time ends may go on: it is held back until that is known.
+        # A slice that reaches the end of the settled time may continue: it is held back until its end is known.
         self._held = [_NOTHING] * len(DEVICE_ROWS)
         self._settled: int | None = None
 

@@ -128,7 +128,7 @@ class RankExport:
         groups = dict.fromkeys(t.group for t in (*index.tracks, *index.counters))
         self._groups = {group: 0 if clock else place for place, group in enumerate(groups)}
         self._tracks = [t for t in index.tracks if shown.holds(t)]
-        # Thread of each slice by its number, 0 for those that are not written.
+        # The thread number of each slice, 0 for slices that are not written.
         self._threads = spread_over_threads(timeline, {t.id for t in self._tracks}, _find_stretch(timeline, steps))
         size = max((t.id for t in index.tracks), default=0) + 1
         self._pid_of_track = np.zeros(size, np.int64)
@@ -191,7 +191,7 @@ class RankExport:
         kept = np.flatnonzero(within)
         if not kept.size:
             return
-        # Of slices that start together the outer one comes first, or the reader nests them the wrong way round.
+        # Of slices with the same start the outer slice comes first. Otherwise readers nest them in reverse.
         depth = raw.column("depth").to_numpy()
         kept = kept[np.lexsort((depth[kept], start[kept]))]
         chosen = raw.take(pa.array(kept))

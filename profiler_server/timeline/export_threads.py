@@ -35,7 +35,7 @@ class Threads:
 def spread_over_threads(timeline: Timeline, tracks: set[int], between: tuple[int, int] | None = None) -> Threads:
     """Return threads for the slices of some tracks: for all slices, or for those in a time range since the origin."""
     index = timeline.index
-    # Zeros that are never written cost no memory: a stretch of a long run needs as much as it holds.
+    # Zeros that are never written take no memory: a part of a long run needs memory only for its own slices.
     number = np.zeros(index.table_rows + index.slices, np.int32)
     first: dict[int, int] = {}
     beside: dict[int, int] = {}
@@ -69,7 +69,7 @@ def _spread(lanes: list[Bins]) -> list[Int32s]:
     start, end = (np.concatenate([getattr(row, side) for row in lanes]).astype(np.int64) for side in ("start", "end"))
     order = np.lexsort((start - end, start))
     start, end = start[order], end[order]
-    # A cluster begins where everything before it has ended; only those that hold a slice which does not nest are walked.
+    # A cluster begins where all earlier slices have ended. Only clusters with a slice that does not nest are walked.
     cluster = np.concatenate(([0], np.cumsum(start[1:] >= np.maximum.accumulate(end)[:-1])))
     walked = np.flatnonzero(np.isin(cluster, cluster[odd[order]]))
     beside = np.zeros(start.size, np.int32)

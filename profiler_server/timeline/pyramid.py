@@ -22,7 +22,7 @@ from collector.format.intervals import Ints
 Int32s = npt.NDArray[np.int32]
 Uint32s = npt.NDArray[np.uint32]
 LEVEL_STEP = 2
-"""Stored levels are this many powers of two apart. Levels between them are computed on request."""
+"""The distance of stored levels in powers of two. Levels between them are computed on request."""
 
 
 class Bins(NamedTuple):
@@ -63,7 +63,8 @@ def merge_bins(bins: Bins, level: int, lane: npt.NDArray[np.integer] | None = No
         return bins
     last = np.append(first[1:], bins.start.size) - 1
     longest = np.maximum.reduceat(bins.longest, first)
-    # The run's longest slice, the first of equals: positions that reach the run's maximum, first of each run.
+    # The longest slice of the run, and the first of equals: find the positions that reach the run's maximum, and take
+    # the first of each run.
     reaching = np.flatnonzero(bins.longest == longest[keep])
     chosen = reaching[np.searchsorted(keep[reaching], np.arange(first.size))]
     return Bins(

@@ -71,7 +71,7 @@ class _Row:
         alone = start >= reach[:-1]
         extra = np.zeros(start.size, np.int32)
         if not alone.all():
-            # A cluster starts where everything before has ended; those of one slice need no walk.
+            # A cluster starts where all earlier slices have ended. Clusters of one slice are not walked.
             walked = np.flatnonzero(~alone | np.concatenate((~alone[1:], [False])))
             extra[walked] = self._walk(start[walked].tolist(), end[walked].tolist(), alone[walked].tolist())
         if alone[-1]:

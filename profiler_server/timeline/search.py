@@ -40,7 +40,8 @@ def search(timeline: Timeline, text: str, after: tuple[int, int], direction: Dir
     if not total:
         return SearchResult(0, 0, None, 0)
     first, last = timeline.name_offsets[names], timeline.name_offsets[names + 1]
-    # Where each name's slices pass the place to go on from; (start, place) orders all slices of all names.
+    # The position in each name's slices at which the search continues. The pair (start, place) sorts the slices of all
+    # names.
     passed = _bisect(timeline, first, last, after)
     before = int((passed - first).sum())
     if direction == "next":

@@ -122,12 +122,12 @@ def read_columns(rank: RankRun, columns: Sequence[str], rows: int = BATCH_ROWS) 
 
     Raises TableBrokenError with the name of the file if damage is found later.
     """
-    if rank.status("slices").state == "broken":  # the page says so, and shows the other tables
+    if rank.status("slices").state == "broken":  # the page reports it and shows the other tables
         return
     for path in parts.find_files(rank.folder, "slices"):
         with naming_damage(path):
             file = open_file(path, "slices", columns)
-            # One reader for all row groups would hold what it has read of each until the last.
+            # A single reader for all row groups would keep the data of each group until the last.
             for groups in _split_groups(file, rows):
                 for batch in file.iter_batches(rows, row_groups=groups, columns=list(columns), use_threads=False):
                     check_ranges(batch, path)
@@ -218,7 +218,7 @@ class Series(NamedTuple):
 def read_counters(rank: RankRun, tracks: list[Track], first_id: int) -> list[Series]:
     """Return every counter of a rank. New tracks are numbered from `first_id`. A damaged table adds no counter."""
     memory = _read_memory(rank)
-    # Where the table `memory` is there it tells the same as these, device by device.
+    # If the table `memory` exists, it has the same values as these tracks for each device.
     doubled = [track for track in tracks if memory and track.group == GROUP_MEMORY and track.unit == "bytes"]
     found = _read_trace_counters(rank, [track for track in tracks if track not in doubled])
     for group, unit, name, time, value in [*_read_queues(rank), *memory]:
@@ -258,7 +258,7 @@ def _read_memory(rank: RankRun) -> list[_Named]:
     found: list[_Named] = []
     for device in sorted(pc.unique(data["device"]).to_pylist()):
         rows = data.filter(pc.equal(data["device"], device))
-        # The host has no allocator that reserves: what a trace calls so there is one mapping at a time.
+        # The host has no allocator that reserves memory. The value that a trace calls reserved is one mapping there.
         owner, told = ("host", ("allocated",)) if device < 0 else (f"device {device}", ("allocated", "reserved"))
         for what in told:
             kept = rows.filter(pc.is_valid(rows[f"{what}_bytes"]))
@@ -268,7 +268,7 @@ def _read_memory(rank: RankRun) -> list[_Named]:
 
 
 def _to_floats(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
-    # Unsafe: beyond 2**53 a number is rounded, where Arrow would rather refuse the whole timeline.
+    # Unsafe cast: a number beyond 2**53 is rounded. A safe cast would reject the whole timeline.
     values: npt.NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy()
     return values
 

@@ -17,7 +17,8 @@ from profiler_server.timeline.sources import Track
 from profiler_server.timeline.store import Place, Timeline
 
 SHOWN_NAME = 400
-"""Characters above which a name is shortened in the middle in the dictionary. Details show up to `WHOLE_NAME`."""
+"""The length above which a name in the dictionary is shortened in the middle. Details show up to `WHOLE_NAME`
+characters."""
 WHOLE_NAME = 20_000
 
 Json = dict[str, Any]

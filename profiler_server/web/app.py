@@ -112,7 +112,7 @@ def _include_routers(app: FastAPI) -> None:
     found = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
     for route in found:
         if not route.include_in_schema and route.methods and "GET" in route.methods:
-            route.methods.add("HEAD")  # what a monitor or a link checker asks of a page
+            route.methods.add("HEAD")  # monitors and link checkers send HEAD requests
     found.sort(key=lambda route: -route.path.count("/"))
     merged = APIRouter()
     merged.routes.extend(found)
@@ -121,7 +121,7 @@ def _include_routers(app: FastAPI) -> None:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     view = _describe_validation(error.errors()) if isinstance(error, RequestValidationError) else describe_error(error)
-    # The answer to an unexpected error is sent from outside of the guard, so it brings its headers along.
+    # The answer to an unexpected error is sent outside of the guard, so its headers are set here.
     headers = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
     if request.url.path.startswith(API):
         return JSONResponse(view.to_json(), view.status, headers)

@@ -72,7 +72,7 @@ class BodyLimit:
             cause = f"The request did not arrive whole within {BODY_LIMIT_S:.0f} seconds."
             await refuse(path, 408, cause, {"Connection": "close"})(scope, receive, send)
         else:
-            if messages[-1]["type"] != "http.disconnect":  # else nobody waits for an answer
+            if messages[-1]["type"] != "http.disconnect":  # otherwise the client waits no longer
                 await self._app(scope, _replay(messages, receive), send)
 
 

@@ -67,7 +67,7 @@ class StaticFiles:
         try:
             wanted = (self.folder / path).resolve()
             return wanted if wanted.is_relative_to(self.folder) and wanted.is_file() else None
-        except (OSError, RuntimeError):  # a name too long for the disk, or links that run in a circle
+        except (OSError, RuntimeError):  # a name too long for the disk, or a cycle of links
             return None
 
     def _refresh(self) -> None:
@@ -86,7 +86,7 @@ def media_type(path: Path) -> str:
     return _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
 
 
-# What ends a script element, starts a comment in one, or ends a line in old JavaScript.
+# Characters that end a script element, start a comment in one, or end a line in old JavaScript.
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _ESCAPES = str.maketrans(_UNSAFE)
 _AGES = ((86400 * 365, "y"), (86400 * 30, "mo"), (86400, "d"), (3600, "h"), (60, "min"))

@@ -57,7 +57,8 @@ CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'; object-src 'none'"
 )
-# No Cross-Origin-Opener-Policy: the timeline hands a trace to a window that it opened, which `same-origin` would cut off.
+# No Cross-Origin-Opener-Policy: the timeline passes a trace to a window that it opened. `same-origin` would cut this
+# connection.
 SECURITY_HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -87,7 +88,7 @@ class Guard:
         self._proxied = frozenset(host.lower() for host in settings.allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":  # no route takes one, and the middlewares behind this one know requests only
+        if scope["type"] == "websocket":  # no route accepts one, and the inner middlewares handle only requests
             await WebSocketClose()(scope, receive, send)
             return
         if scope["type"] != "http":

@@ -69,7 +69,7 @@ def render_report(run: Run, redact: bool = False, rank: int | None = None, how: 
     report = build_report(shown, rank, how)
     sentence, silence = say_verdict(shown, rank), explain_silence(shown, rank)
     if redact:
-        # Other attempts of its job lie beside a run, or above one that was set aside.
+        # Other attempts of the job lie beside a run, or in the parent folder of a run that was set aside.
         home = str(find_home(run.path.absolute()))
         report, sentence, silence = (_hide_path(part, home) for part in (report, sentence, silence))
     ranks = tuple(_view_rank(shown.rank(each["rank"]), each) for each in report["ranks"][:RANKS_SHOWN])

@@ -33,7 +33,7 @@ PATIENCE_S = 10.0
 """Time for which a request waits for another request that makes the same answer, s."""
 _MOST_PIECES = 64
 _OWN_TERMS = ("cache-control", "content-encoding", "etag", "set-cookie", "vary")
-"""Headers of answers that get no tag, because they set their own caching or differ between users."""
+"""Headers whose answers get no tag, because these answers set their own caching or differ between users."""
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
@@ -104,7 +104,7 @@ class _Tags:
     def __init__(self, base_dir: Path, version: Callable[[], str]) -> None:
         self._base_dir = base_dir
         self._version = version
-        # Rules, pages and settings are those of this process; another may have others.
+        # Rules, pages and settings belong to this process. Another process may have others.
         self._process = secrets.token_hex(8)
 
     def find(self, path: str, query: bytes) -> str | None:

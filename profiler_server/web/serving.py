@@ -104,7 +104,7 @@ def return_large_blocks() -> None:
 
 
 def _run(settings: Settings, listener: socket.socket) -> None:
-    import uvicorn  # after the socket is bound: a wrong port is reported at once
+    import uvicorn  # imported after the socket is bound, so that a wrong port is reported at once
 
     from profiler_server.derive.many import choose_processes
     from profiler_server.derive.store import find_store
@@ -112,7 +112,7 @@ def _run(settings: Settings, listener: socket.socket) -> None:
     from profiler_server.web.patience import HEAD_LIMIT_BYTES, MOST_CONNECTIONS, PatientProtocol
 
     find_store().choose_workers = choose_processes
-    # The other half is for files: a page must be made however many clients hang on.
+    # The other half of the descriptors is for files: a page must be made even if many clients keep connections open.
     PatientProtocol.most_connections = min(MOST_CONNECTIONS, raise_descriptor_limit() // 2)
     config = uvicorn.Config(
         create_app(settings),
@@ -128,7 +128,7 @@ def _run(settings: Settings, listener: socket.socket) -> None:
     try:
         uvicorn.Server(config).run(sockets=[listener])
     except KeyboardInterrupt:
-        return  # Ctrl-C is how one ends it
+        return  # Ctrl-C is the usual way to stop the server
 
 
 def check_base_dir(settings: Settings) -> None:

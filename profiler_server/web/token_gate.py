@@ -81,9 +81,9 @@ def _read_bearer(request: Request) -> str:
 def _lead_on(request: Request) -> Response:
     query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
     kept = urlencode([(name, value) for name, value in query if name != FIELD])
-    # One slash in front: an address that begins with two names another host.
+    # Only one slash at the start: an address that begins with two slashes names another host.
     target = "/" + quote(request.url.path.lstrip("/")) + (f"?{kept}" if kept else "")
     if request.headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
         return RedirectResponse(target, 303)
-    # After a click in a page of another site a browser would send no strict cookie along with a redirect.
+    # After a click on a page of another site, a browser would not send a strict cookie with a redirect.
     return HTMLResponse("", headers={"Refresh": f"0; url={target}"})

@@ -258,7 +258,7 @@ def move(source: Path, target: Path, root: Path | None = None) -> None:
     """Rename a folder to an unused name; FileExistsError if the name is taken."""
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    replace(source, target, root)  # what came there meanwhile stays: a folder takes the place of an empty one only
+    replace(source, target, root)  # files that were added meanwhile stay: a folder replaces only an empty folder
 
 
 def _list_names(folder: int) -> list[str]:

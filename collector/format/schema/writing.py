@@ -39,7 +39,7 @@ def replacing(path: Path, durable: bool = False, opener: Opener = open_inside) -
                 os.fsync(file.fileno())
         replace(partial, path)
     except BaseException:
-        # A disk that fails here, too, must not hide what it said before.
+        # A second failure of the disk here must not hide the first error.
         with suppress(OSError):
             remove_file(partial)
         raise
@@ -87,7 +87,7 @@ def sync_tree(folder: Path) -> None:
 def sync_parents(folder: Path) -> None:
     """Flush the names of a folder and of all its parents to the disk; parents that cannot be opened are skipped."""
     for parent in folder.absolute().parents:
-        with suppress(OSError):  # not ours: it was there before, or nobody may look into it
+        with suppress(OSError):  # not our file: it existed before, or its folder cannot be read
             sync_folder(parent)
 
 

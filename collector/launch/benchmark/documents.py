@@ -109,7 +109,7 @@ def _summarize_processes(measured: Sequence[Measured], together: Mapping[str, tu
             figures["process_means"] = [each[path][metric]["mean"] for each in own if metric in each.get(path, {})]
     for path, (items_per_s, _) in together.items():
         alone = [join_spans([one.spans])[path][0] for one in measured if path in one.spans]
-        # Batches of batches may be left where the warm-up leaves none of those around them.
+        # The warm-up may leave batches inside of other batches, but none of the outer batches.
         stats.setdefault(path, {}).update({"throughput": items_per_s, "throughput_per_process": alone})
     return stats
 

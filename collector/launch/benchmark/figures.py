@@ -247,7 +247,7 @@ def _measure_batches(call: Call, kept: frozenset[Call]) -> Tree:
         "gpu_time_minus_warmup": gpu,
         "cpu_time_per_item_minus_warmup": _divide(cpu, items),
         "gpu_time_per_item_minus_warmup": _divide(gpu, items),
-        # The same under the names of earlier versions.
+        # The same values under the names of earlier versions.
         "cpu_time_minus_warmup_per_item": _divide(cpu, items),
         "gpu_time_minus_warmup_per_item": _divide(gpu, items),
     }

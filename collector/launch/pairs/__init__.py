@@ -213,14 +213,14 @@ def _end(process: subprocess.Popen[bytes], first: signal.Signals) -> None:
                 os.killpg(process.pid, number)
     process.wait()
     with suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)  # what outlived it, such as workers
+        os.killpg(process.pid, signal.SIGKILL)  # child processes that outlived it, such as workers
 
 
 def _remove(folder: Path, made: Made) -> None:
     """Remove the files of a run, even if its recorder process is still writing some of them."""
     deadline = time.monotonic() + PATIENCE_S
     while folder.exists() and time.monotonic() < deadline:
-        with suppress(OSError):  # not empty again
+        with suppress(OSError):  # the folder may not be empty
             remove_tree(folder, made)
         time.sleep(0.05)
 

@@ -216,7 +216,7 @@ def _find_editable(base: Checkout) -> Iterator[str]:
     # The first entry is where this process was started from; the base's script has its own.
     found = [Path(entry) for entry in sys.path[1:] if entry and os.path.realpath(entry) not in given]
     for name, module in list(sys.modules.items()):
-        if name.startswith("__editable__"):  # the finder that setuptools installs
+        if name.startswith("__editable__"):  # the finder of a module that setuptools installed as editable
             mapping = getattr(module, "MAPPING", None)
             found += [Path(path).parent for path in mapping.values()] if isinstance(mapping, dict) else []
     for folder in dict.fromkeys(found):

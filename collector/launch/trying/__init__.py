@@ -48,7 +48,7 @@ RESULTS_FILE = "tried.json"
 FIRST_FOLDER = "as-it-is"
 _LONGEST_REASON = 160
 _MOST_MEMORY_FRAC = 0.6
-"""All processes together take no more than this share of the memory that is free."""
+"""All processes together take at most this share of the free memory."""
 _MAY_WRITE = "a trial may write by Python in the script's own process only"
 _ERROR = re.compile(r"(?:\[rank\d+\]: )?([A-Za-z_][\w.]*(?:Error|Exception)\b.*)")
 
@@ -185,7 +185,7 @@ class _Trials:
         left_s = self._count_left()
         if left_s <= 0:
             raise OutOfTime
-        # A compiler takes its time, anything else that takes long hangs.
+        # A compiler may take long. Anything else that takes long hangs.
         limit_s = left_s if "compile" in player.change or player.records else _SLOW * self._usual_s + _HANGS_S
         return min(limit_s, left_s), limit_s >= left_s
 

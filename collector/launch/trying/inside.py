@@ -30,11 +30,11 @@ from collector.launch.trying.redirect import Redirect, forbid_writes
 TRIAL_VARIABLE = "STEPSCOPE_TRIAL"
 """Is "1" in a trial, so that a script can tell."""
 REPORTS, TURNS = "reports", "turns"
-"""The pipes of a trial, in its folder."""
+"""The names of a trial's pipes in its folder."""
 _SEED = 20
 _SET_PDEATHSIG = 1
 _AHEAD = ("numpy", "torch", "torch._dynamo", "torchvision", "torchaudio", "PIL", "pandas", "scipy", "sklearn")
-"""What a Python that is forked may have imported before its script begins; nothing of it starts threads of Python."""
+"""Modules that a process may import before it is forked and its script begins. None of them starts Python threads."""
 _READ_AT_IMPORT = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "ATEN_", "PYTORCH_", "TORCH_", "DNNL_")
 
 
@@ -102,7 +102,7 @@ class _Trial:
         self._is_guarded = is_guarded
         self._span = Span(**plan.first)
         self._marks: list[int] = []
-        """When the turn began, which is not known of the first one, and when each update ended."""
+        """The times at which the turn began and each update ended. The beginning of the first turn is unknown."""
         self._owner = os.getpid()
         self._losses: list[Any] = []
         self._places: dict[str, Any] = {}

@@ -16,9 +16,9 @@ from typing import Any
 from collector.launch.trying.applying import Candidate
 
 Places = Mapping[str, Sequence[tuple[str, int, str]]]
-"""What is called -> file, line and name of the calls that the script makes."""
+"""Name of a called function -> file, line and name of each call in the script."""
 Edit = tuple[int, int, str]
-"""Where the bytes of a file begin and end that a text replaces."""
+"""The first and last position of the bytes to replace in a file, and the new text."""
 _MOST_PLACES = 3
 _LIBRARIES = ("-packages/", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__).parents[2]}/", "<")
 
@@ -109,7 +109,7 @@ def _rewrite_call(text: str, call: ast.Call, candidate: Candidate) -> Sequence[E
         return [(*span(call), candidate.code)]
     given = {each.arg: each for each in call.keywords}
     if None in given or not call.args or len(call.args) > 3:
-        return ()  # **options, or an argument by its position, may hold it
+        return ()  # the argument may be passed by **options or by its position
     ends = sorted(span(each)[1] for each in (*call.args, *call.keywords))
     edits, added = [], ""
     for name, value in candidate.keywords.items():

@@ -257,6 +257,6 @@ class Neighbours:
         times = psutil.cpu_times()._asdict()
         idle_s = times["idle"] + times.get("iowait", 0.0)
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        guest_s = times.get("guest", 0.0) + times.get("guest_nice", 0.0)  # are in user and nice too
+        guest_s = times.get("guest", 0.0) + times.get("guest_nice", 0.0)  # user and nice already include these times
         own_s = sum(each.ru_utime + each.ru_stime for each in used)
         return time.monotonic(), own_s, sum(times.values()) - guest_s - idle_s, idle_s

@@ -26,7 +26,7 @@ _PATH_BENEATH = 1
 _VERSION = 1
 _NO_NEW_PRIVILEGES = 38
 _WRITES = (1 << 1) | sum(1 << bit for bit in range(4, 13))
-"""Rights of Landlock's first version: write a file; remove, make and link files and folders."""
+"""Access rights of Landlock's first version: write a file; remove, make and link files and folders."""
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
 _WRITING = frozenset("wax+")
 _MOST_BROUGHT = 1 << 28
@@ -41,9 +41,10 @@ class Redirect:
     def __init__(self, scratch: Path, free: tuple[Path, ...]) -> None:
         self._files = scratch / "files"
         self._free = tuple(str(path.resolve()) for path in (scratch, *free))
-        self._files.mkdir(exist_ok=True)  # that of another rank too
+        self._files.mkdir(exist_ok=True)  # another rank may have made it already
         self._removed: set[str] = set()
-        """The user's files and folders that the script removed: they stay, and the script does not see them."""
+        """The user's files and folders that the script removed. They stay on disk, but the script no longer sees
+        them."""
         self._is_inside = False
 
     def install(self) -> None:
@@ -222,7 +223,7 @@ def _bring(file: str, placed: str) -> None:
                 target.write(source.read())
 
 
-# The functions of the system, before they are replaced.
+# The system's functions before they are replaced.
 _mkdir, _stat, _lstat = os.mkdir, os.stat, os.lstat
 
 

@@ -21,27 +21,29 @@ from collector.launch.trying.inside import Span
 TOGETHER = 4
 """So many changes have processes at the same time, beside the script as it is."""
 WARM_UP, FEW = 10, 3
-"""So many updates are not compared, or fewer where they are long: workers and caches are not as they will be."""
+"""The number of first updates that are not compared, and the smaller number for long updates: workers and caches need
+time to reach their usual state."""
 _LONG_STEP_S = 0.5
 LEAST_ROUNDS, MOST_ROUNDS = 5, 16
 _TURN_S, _LEAST_TURN_S = 0.3, 0.05
 LEAST_GAIN_FRAC = 0.02
-"""A smaller gain is not worth a change."""
+"""The least gain, as a share of the step, that is worth a change."""
 _ENOUGH_FRAC = 0.02
-"""A gain whose range is as narrow to both sides needs no more rounds."""
+"""A gain needs no more rounds if its interval reaches at most this far to both sides."""
 _HOPELESS = math.log(1.3)
-"""What is so much longer twice leaves at once. A turn ends when it has taken `_SLOWER` times as long as it should."""
+"""A change that makes two rounds this much longer is dropped at once. A turn ends when it has taken `_SLOWER` times the
+expected time."""
 _SLOWER = 6.0
 _STARTS_FRAC = 0.3
-"""The starts of a group take no more than this share of the time that is left."""
+"""The starts of a group take at most this share of the remaining time."""
 _CUT_FRAC = 0.125
-"""This share of the rounds is left out at both ends of the comparisons: another program held up one of the two."""
+"""The share of the comparisons left out at both ends: in these, another program delayed one of the two sides."""
 _PROCESS_FRAC = 0.008
-"""By how much two processes of the same program differ, as a standard deviation."""
+"""The standard deviation of the difference between two processes of the same program."""
 _UNKNOWN = 0.1
-"""The standard deviation of a comparison in which a single round is known."""
+"""The assumed standard deviation of a comparison with only one round."""
 _LONGEST_LOG = math.log(1000.0)
-"""A step that is a thousand times as long is long enough as a bound."""
+"""The limit for the logarithm of a ratio: no step is counted as more than a thousand times as long."""
 
 
 AS_IT_IS = "as it is"

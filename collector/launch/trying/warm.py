@@ -55,7 +55,7 @@ def serve(channel: socket.socket) -> list[str] | None:
 
 
 def _fork() -> int:
-    with warnings.catch_warnings():  # threads of a library of C, which takes care of that itself
+    with warnings.catch_warnings():  # threads of a C library, which handles forks itself
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 

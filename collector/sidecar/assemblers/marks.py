@@ -19,7 +19,7 @@ from collector.sidecar.assembler import Assembler
 from collector.sidecar.log_followers import LogFollower
 
 MOST_HELD = 10_000
-"""Most ranges that wait for their device time; beyond this, the oldest ranges go without a device time."""
+"""The greatest number of ranges that wait for their device time. Beyond it, the oldest ranges get no device time."""
 _PROCESS_SHIFT = 40
 _OWN_LOADER = -1
 
@@ -101,7 +101,7 @@ class MarkAssembler(Assembler):
 
     def _read(self, log: _LogReader, rows: Rows) -> None:
         records = log.ring.read().tolist()
-        # Names first: where records were lost, a name may come again only after some that use it.
+        # Names are handled first: after lost records, a name may be repeated after records that use it.
         for kind, *fields in records:
             if kind == mark_log.NAME:
                 log.names[fields[0]] = (fields[1], decode_text(fields[2:]))

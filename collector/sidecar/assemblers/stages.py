@@ -123,7 +123,7 @@ class _LogReader:
         self._shares = _Shares()
 
     def checkpoint(self) -> dict[str, Any]:
-        # Parts come before their batch: the next reader must see again those whose batch has not come yet.
+        # Parts come before their batch: the next reader must read the parts again whose batch has not come yet.
         position = self._parts_from if self._parts else self.ring.position
         return {"position": position, "names": self._names}
 
@@ -266,7 +266,7 @@ class BatchesHere:
 
     def __init__(self) -> None:
         self._divisions: dict[int, _Division] = {}
-        # Batches that have rows already, whose fetch has not been seen yet.
+        # Batches that have rows already, but whose fetch has not been seen yet.
         self._written: OrderedDict[Key, int] = OrderedDict()
 
     @property

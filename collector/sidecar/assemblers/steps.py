@@ -238,7 +238,7 @@ class StepsAssembler(Assembler):
         if self._data_pipeline:
             fetches = (fetch for fetch in done.row.fetches if fetch.loader != OWN_QUEUE)
             self._fetches += ((done.step, self._index, *fetch) for fetch in fetches)
-            if not done.row.probed:  # else the queue is as the probe left it
+            if not done.row.probed:  # otherwise the queue is as the probe left it
                 self._queues += ((done.step, *sample) for sample in done.row.queues)
         self._index += 1
 

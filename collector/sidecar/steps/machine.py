@@ -239,7 +239,7 @@ class StepMachine(RowKeeper):
     def _leave(self, code: int, time: int) -> None:
         row, phase = self.row, _CLOSES[code]
         if phase not in self._stack:
-            return  # its start lies before the recording, or was lost
+            return  # the start lies before the recording, or its record was lost
         while self._stack.pop() != phase:
             pass
         if code == codes.FETCH_END and DATA_WAIT not in self._stack:
@@ -315,7 +315,7 @@ class StepMachine(RowKeeper):
     def _mark_batch(self, code: int, time: int) -> None:
         counters = self.row.counters
         if self._stack or self.state.step or counters.backwards or counters.updates:
-            self._is_marked = False  # it trains: then its batches are its steps
+            self._is_marked = False  # the script trains: then its batches are its steps
         elif code == codes.BATCH_START:
             if not self.state.started:
                 self._start(time)

@@ -75,7 +75,7 @@ def use_batches(ahead: Ahead, row: Row, trains: bool, usual: dict[int, int]) -> 
         waiting = _queue_up([batch for batch in ahead if batch.loader == loader], own)
         count = len(own)
         if row.grouped and own:
-            # What is left of the group before this one was used by it: it must count somewhere.
+            # This step used the rest of the previous group. That rest must count in some step.
             count = usual[loader] = max(row.counters.backwards // max(row.counters.updates, 1), 1)
             count += len(waiting) - len(own)
         elif not own or loader == ending:

@@ -244,7 +244,7 @@ class RowKeeper:
         self._emit(Done(row, kind, self.state.step, time, markers))
         self._row = following
         self._after_stall = False
-        # A checkpoint may have been taken of the old one, which must not change any more.
+        # A checkpoint may hold the old state, which must not change any more.
         self.state = self.state.moved(following.position, following.start)
 
     def _count_samples(self, row: Row, kind: str) -> None:

@@ -21,7 +21,7 @@ from collector.traces.kineto.classify.trace import Trace
 _RANK_IN_NAME = re.compile(r"rank[_\-.]?(\d{1,7})", re.IGNORECASE)
 _LOADER = re.compile(r"enumerate\(DataLoader\)#_(SingleProcess|MultiProcessing)DataLoaderIter")
 _LOADERS = {"SingleProcess": "single_process", "MultiProcessing": "workers"}
-# 2001 and 2286 in ns: what lies between is a wall-clock time, what lies below counts from the start of a machine.
+# 2001 and 2286 in ns. A time between them is a wall-clock time, and a smaller time counts from the start of a machine.
 _WALL_CLOCK_NS = (1_000_000_000 * 10**9, 9_000_000_000 * 10**9)
 _MOST_DEVICES = 1024
 _VERSION_KEYS = ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version", "cupti_version", "schemaVersion")

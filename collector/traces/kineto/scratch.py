@@ -113,7 +113,7 @@ class Scratch:
         free = edges - sizes
         for rows in self.blocks(length):
             groups = find(rows)
-            # Few groups fit 16 bits, which are sorted ten times as fast.
+            # A small number of groups fits 16 bits, which are sorted ten times as fast.
             order = np.argsort(groups.astype(np.int16) if count < 1 << 15 else groups, kind="stable")
             held = np.bincount(groups, minlength=count)
             first = 0

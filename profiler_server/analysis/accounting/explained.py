@@ -48,7 +48,7 @@ def _explain_wait(loadings: Sequence[Loading], whole_ns: float) -> dict[str, flo
     if not loading.loader.num_workers:
         return parts | {stage: float(values.mean()) * fetches for stage, values in batches.stages_ns.items()}
     parts["starts of epochs"] = max(loading.mean_wait_ns - loading.wait_ns, 0.0)
-    return parts | {loading.bottleneck.cause: whole_ns}  # what holds workers up has a name
+    return parts | {loading.bottleneck.cause: whole_ns}  # the cause that holds workers up has a name
 
 
 def _explain_work(steps: Steps, phase: str, lines: Lines | None, spots: Sequence[Hotspot]) -> dict[str, float]:
@@ -68,7 +68,7 @@ def _explain_work(steps: Steps, phase: str, lines: Lines | None, spots: Sequence
             called_ns += spent_ns * (spot.work.operator_frac if spot.work is not None else 0.0)
     if operators_ns := steps.operator_fracs.get(phase, 0.0) * steps.phases_ns[phase]:
         parts["operators"] = max(operators_ns - called_ns, 0.0)
-    # In which phases the lines with a small share run is not kept: all of them may run in this one.
+    # The phases of the lines with a small share are not stored: all of these lines may run in this phase.
     return parts and parts | {"smaller lines": lines.rest_frac * steps.mean_ns}
 
 

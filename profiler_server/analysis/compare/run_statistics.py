@@ -69,7 +69,7 @@ def compare_means(a: Floats, b: Floats) -> MeanDifference:
 
 
 def _judge_difference(change: float, error: float, freedom: float) -> MeanDifference:
-    from scipy.special import stdtr, stdtrit  # slow to import, and few pages need it
+    from scipy.special import stdtr, stdtrit  # slow to import, and only few pages need it
 
     if error == 0.0:
         return MeanDifference(change, 0.0, 1.0 if change == 0.0 else 0.0)

@@ -105,7 +105,7 @@ def compare_receiving(fetches: pa.Table, stages: pa.Table) -> Receiving | None:
     idle_ns = _find_idle(took, busy)
     if int(busy.sum()) < RECEIVED_FETCHES:
         return Receiving(idle_ns, 0.0)
-    if float(took[busy].mean()) <= idle_ns:  # what the worker does meanwhile makes no difference
+    if float(took[busy].mean()) <= idle_ns:  # the worker's state does not matter
         return Receiving(float(took.mean()), 0.0)
     return Receiving(idle_ns, _find_held(np.maximum(took[busy] - idle_ns, 0.0), left[busy]))
 

@@ -55,7 +55,8 @@ def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt
     model = float(np.hypot(smaller * error, shared))
     unexplained = abs(loop.check - 1.0) * loop.regular_step_ns / loop.fetches
     ratio = min(1.0, then.step_ns / now.step_ns) if now.step_ns else 1.0
-    # What is left unexplained shrinks with the step in the prediction; it may also go, or stay whole.
+    # The unexplained part of the step shrinks with the step in the prediction. It may also vanish, or not shrink at
+    # all.
     left, gained = unexplained * max(ratio, 1.0 - ratio) / 2, unexplained * (1.0 - ratio) / 2
     return Doubt(
         # Chance counts twice: in the steps that were recorded, and in those of the run to come.
@@ -124,7 +125,7 @@ def _resample(now: Floats, then: Floats) -> tuple[float, float]:
     if count < _BLOCKS:
         return 0.0, 0.0
     gains = _average_blocks(now[:count] - then[:count])
-    # Stalls are what some changes take away: they are no noise of the step.
+    # Some changes remove stalls, so stalls are no noise of the step.
     steps = _average_blocks(np.minimum(then[:count], find_stall_limit(then[:count])))
     chosen = np.random.default_rng(0).integers(0, _BLOCKS, (_RESAMPLES, _BLOCKS))
     return _half_width(steps[chosen].mean(axis=1)), _half_width(gains[chosen].mean(axis=1))

@@ -160,7 +160,7 @@ def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table |
         rows = choose(samples, "queue", name)
         waits = _find_waits(steps, read_integers(rows, "step")) if steps is not None else None
         ready = _find_ready(rows, waits)
-        # Batches that lie in the queue while the next one is missing wait for it.
+        # If the next batch is missing, the batches in the queue wait for it.
         unseen = ~rows["next_ready"].is_valid().to_numpy() & (read_integers(rows, "depth") > 0)
         held_up = ~ready & ((read_integers(rows, "out_of_order", absent=0) > 0) | unseen)
         late = _share_wait(steps, read_integers(rows, "step")[~ready]) if steps is not None else 0.0

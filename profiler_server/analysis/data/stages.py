@@ -137,7 +137,7 @@ def _sum_walls(stages: pa.Table) -> dict[str, tuple[int, int, dict[str, int]]]:
 def count_batches(stages: pa.Table) -> dict[str, int]:
     """Return how many batches each stage worked on. A batch with several rows counts once."""
     work = choose(stages, "kind", "work")
-    # Replicas of a stage of the user's number their items each by itself.
+    # Each replica of a user's stage numbers its own items.
     own = pc.if_else(pc.is_null(work["loader"]), work["replica"], -1)
     keys = ["stage", "loader", "epoch", "batch", "own"]
     grouped = work.append_column("own", own).group_by(keys, use_threads=False).aggregate([])

@@ -247,7 +247,7 @@ def _measure_tensor_core(rank: RankRun, device: int | None) -> float | None:
 
 def _find_launches(ids: Ints, wanted: Ints) -> Ints:
     if ids[0] == 0 and ids[-1] == len(ids) - 1 and (ids[1:] > ids[:-1]).all():
-        return np.where(wanted < len(ids), wanted, -1)  # an imported trace's ids are its rows
+        return np.where(wanted < len(ids), wanted, -1)  # the ids in an imported trace are row numbers
     order = np.argsort(ids, kind="stable")
     at = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
     found = order[at]

@@ -82,7 +82,7 @@ def summarize_launches(work: DeviceWork) -> Launches | None:
     known = work.pick(work.launch_ns >= 0)
     if not len(known):
         return None
-    # Work is in order of start, so the first row of a call is its first work.
+    # Device work is sorted by start, so the first row of a call is its first work.
     _, first, launch = np.unique(known.launched_by, return_index=True, return_inverse=True)
     delay = np.maximum(known.start_ns[first] - known.launch_end_ns[first], 0)
     call = known.launch_end_ns[first] - known.launch_ns[first]

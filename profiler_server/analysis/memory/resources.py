@@ -143,7 +143,7 @@ def sum_series(series: Sequence[Series], source: str) -> Series | None:
     base = max(series, key=lambda entry: len(entry.x))
     total = np.zeros(len(base.x))
     for entry in series:
-        # A worker that has ended or not begun adds nothing.
+        # A worker that has not begun or has already ended adds nothing.
         total += np.interp(base.x, entry.x, entry.value, left=0.0, right=0.0)
     return Series(source, base.metric, base.x, total)
 

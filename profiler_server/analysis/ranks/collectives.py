@@ -161,13 +161,13 @@ def _find_last(matched: Matched, lateness: Ints) -> Mask:
     call = matched.call
     order = np.lexsort((-np.arange(len(call)), lateness, call))
     latest = np.full(matched.count, -1, np.int64)
-    latest[call[order]] = order  # the last write of each call stays: the greatest lateness
+    latest[call[order]] = order  # for each call the last assignment stays: the greatest lateness
     judged = measure_calls(matched)
     if judged is not None:
         numbers = np.concatenate([group.call[1:] for group in matched.meetings if len(group.call) > 1])
         rows = np.full((len(matched.ranks), matched.count), -1, np.int32)
         rows[matched.row_of, call] = np.arange(len(call))
-        # A rank that lists few calls is not judged by them, and may have come last to those.
+        # A call that a rank does not list is not judged: that rank may have come last.
         is_whole = np.isfinite(judged.late_ns).sum(axis=0) == np.bincount(call, minlength=matched.count)[numbers]
         latest[numbers[is_whole]] = rows[judged.last, numbers][is_whole]
     found = np.zeros(len(call), np.bool_)

@@ -35,7 +35,7 @@ _IN_BACKWARD = "DDP"
 _UNEVEN = ("gather", "scatter", "alltoall", "all_to_all")
 """Collectives in which ranks may contribute different sizes."""
 _THIN_FROM = 50_000
-"""Number of calls after which a rank records the calls of some steps only."""
+"""Number of calls after which a rank records only the calls of some steps."""
 _NO_STEP = -1
 
 Place = tuple[float, int]

@@ -274,7 +274,7 @@ def _find_behind(group: _Communicator) -> Hang | None:
     uneven = [(name, levels) for name in sorted(kinds) if len(levels := _list_levels(group.members, name)) > 1]
     if not uneven:
         return None
-    # The kind that the fewest ranks are behind in says most.
+    # The most informative kind is the one in which the fewest ranks are behind.
     name, levels = min(uneven, key=lambda entry: sum(len(ranks) for ranks in list(entry[1].values())[:-1]))
     most = max(levels)
     behind = sorted(rank for count, ranks in levels.items() if count < most for rank in ranks)

@@ -139,7 +139,7 @@ class Lateness:
         """Return by how much earlier the meetings would begin without the ranks `slow`, as a sum in ns."""
         late = np.nan_to_num(self.late_ns, nan=-np.inf)
         rest = late[~np.isin(self.ranks, slow)].max(axis=0, initial=-np.inf)
-        # A meeting of these ranks alone holds nobody else up.
+        # A meeting of only these ranks delays no other rank.
         return self.sum_most(np.where(np.isfinite(rest), late.max(axis=0) - rest, 0.0))
 
     def _list_groups(self) -> list[Ints]:
@@ -173,12 +173,13 @@ def measure_steps(ranks: tuple[int, ...], step: Ints, own_ns: Floats, held_ns: F
 
 
 def _measure_group(matched: Matched, group: Meetings) -> Floats:
-    # A call that was begun before the one before it had ended keeps no rank waiting until then.
+    # A call that began before the previous call had ended keeps no rank waiting until that end.
     own = np.maximum(group.begin_ns[:, 1:] - group.end_ns[:, :-1], 0).astype(np.float64)
     if len(matched.meetings) > 1:
         own -= _sum_elsewhere(matched, group)
     late = np.full((len(matched.ranks), own.shape[1]), np.nan)
-    # Of two ranks that have other groups, too, the earlier one is on time, and not early by half.
+    # Of two ranks that also have other groups, the earlier rank is on time: with a median, it would be half the
+    # difference early.
     usual = own.min(axis=0) if len(own) < 3 and len(matched.meetings) > 1 else np.median(own, axis=0)
     late[group.rows] = own - usual
     return late

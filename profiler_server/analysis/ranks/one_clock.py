@@ -25,7 +25,7 @@ from profiler_server.diagnosis.limits.meetings import LEAST_CALLS, MOST_DRIFT
 from profiler_server.facts.ranks import Example, find_noun
 
 MOST_TOGETHER = 16
-"""Ranks in one timeline, and ranks through which others are aligned."""
+"""The greatest number of ranks in one timeline, and of ranks through which others are aligned."""
 Known = Literal["reference", "host", "aligned", "unknown"]
 Lack = Literal["", "unread", "no calls", "none shared", "few shared", "not together"]
 
@@ -125,7 +125,7 @@ def _read_meetings(rank: int, meetings: Meetings, known: Known) -> RankClock:
 
 WAITING = 2
 _MOST_DETAILED = 1_000
-"""Steps of a window that are examined. The bound protects against manifests from untrusted sources."""
+"""The greatest number of examined steps of a window. It protects against manifests from untrusted sources."""
 
 
 def prefer_detailed(example: Example | None, run: Run) -> Example | None:

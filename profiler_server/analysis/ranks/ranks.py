@@ -186,7 +186,7 @@ def read_device(rank: RankRun) -> DeviceTimes | None:
     try:
         return summarize_device(rank)
     except RunError:
-        return None  # the Operators page says what is wrong with it
+        return None  # the Operators page reports the error
 
 
 @derived()

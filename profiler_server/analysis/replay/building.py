@@ -123,7 +123,7 @@ def _number_nodes(window: Window, points: Points) -> _Draft:
     ready = np.where(launched >= 0, window.start_ns[launched], window.start_ns[work])
     key = np.concatenate([_order_points(points), np.maximum(window.start_ns[work], ready)])
     count = len(key)
-    # At one moment a thread keeps its order, and its calls come before the work on the device.
+    # Points at the same moment keep the order of their thread, and calls come before device work.
     order = np.lexsort((np.arange(count), key))
     number = np.empty(count, np.int64)
     number[order] = np.arange(count)
@@ -180,7 +180,7 @@ def _link_launches(draft: _Draft) -> Ints:
     window, points = draft.window, draft.points
     node_of_row = np.full(len(window.ids), -1, np.int64)
     calls = np.flatnonzero(points.kind != MARK)
-    calls = calls[np.argsort(-points.kind[calls], kind="stable")]  # of a launch that also waits, the launch stays
+    calls = calls[np.argsort(-points.kind[calls], kind="stable")]  # of a launch that also waits, the launch is kept
     node_of_row[points.row[calls]] = draft.point_nodes[calls]
     launched = window.launch[draft.work]
     for _ in range(_NESTED_CALLS):
@@ -211,7 +211,7 @@ def _chain_streams(draft: _Draft) -> None:
     queued = linked & ~first & (since_work >= 0) & (since_launch > since_work + MOST_LAG_NS)
     draft.lag_ns[nodes] = np.clip(since_launch, 0.0, _find_usual(since_launch[idle], LAG_NS))
     gap = np.where(first, 0.0, np.minimum(since_work, _find_usual(since_work[queued], GAP_NS)))
-    # Work without a launch stays where it was behind the work before it.
+    # Work without a launch keeps its distance from the work before it.
     draft.gap_ns[nodes] = np.where(linked, gap, since_work)
 
 
@@ -238,7 +238,7 @@ def _hand_over(draft: _Draft, turn: Handoff) -> None:
 def _find_mark(draft: _Draft, track: int, time_ns: int) -> int:
     nodes = draft.pick_nodes(track)
     at = int(np.searchsorted(draft.begin_ns[nodes], time_ns - draft.window.first_ns))
-    while draft.row[nodes[at]] >= 0:  # a call that begins at the same moment
+    while draft.row[nodes[at]] >= 0:  # skip calls that begin at the same moment
         at += 1
     return int(nodes[at])
 

@@ -95,7 +95,7 @@ def trace_path(graph: Graph) -> CriticalPath:
     pieces.reverse()
     first, last = window.first_ns, int(window.step_ends_ns[-1])
     starts = np.minimum(np.round([piece.start for piece in pieces]).astype(np.int64) + first, last)
-    ends = np.append(starts[1:], last)  # end to end, also where the path ends before the last step
+    ends = np.append(starts[1:], last)  # the ends meet the next starts, also if the path ends before the last step
     kept = ends > starts
     rows = np.array([piece.row for piece in pieces], np.int64)[kept]
     known, lengths = rows >= 0, ends[kept] - starts[kept]

@@ -21,9 +21,9 @@ from profiler_server.diagnosis.limits.replay import (
 )
 
 SYNC = re.compile(r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)(Free|Memcpy|Memcpy2D)$")
-"""Calls that return when work on the device has ended."""
+"""Calls that return when device work has ended."""
 MARK, LAUNCH, WAIT, QUEUE = -1, 0, 1, 2
-"""Kinds of points: a mark, a launch, a wait for work, or a wait for room in the queue of launches."""
+"""Kinds of points: a mark, a launch, a wait for work, and a wait for room in the launch queue."""
 _COPY = re.compile("Memcpy")
 
 
@@ -69,8 +69,8 @@ def _list_of_thread(window: Window, track: int, handoffs: list[Handoff]) -> Poin
     blocks, queues = _find_blocking(window, rows), _find_queued(window, rows) & ~waiting[rows]
     queues &= ~blocks
     marks = _list_marks(window, track, handoffs)
-    # A call that waits for the copy that it launches is two points: the launch, and the wait. One that waits for a place
-    # in the queue waits first.
+    # A call that waits for its own copy becomes two points: the launch and the wait. A call that waits for a place in
+    # the queue begins with that wait.
     row = np.concatenate([rows, rows[blocks], rows[queues], np.full(len(marks), -1)])
     own = np.where(waiting[rows] & ~blocks, WAIT, LAUNCH)
     more = [np.full(count, kind) for count, kind in ((blocks.sum(), WAIT), (queues.sum(), QUEUE), (len(marks), MARK))]

@@ -25,7 +25,7 @@ def _judge_cgroup_throttling(case: Case) -> Finding | None:
     load = case.host.load
     if load is None or load.throttled_frac is None or load.throttled_cores is None:
         return None
-    # The group is stopped processor by processor: at least this part of the time, all of them are.
+    # The group is stopped one processor at a time. All processors together are stopped at least this share of the time.
     processors = max(case.manifest.cpu_count or case.host.cores, 1)
     stopped = min(load.throttled_frac, load.throttled_cores / processors)
     if stopped < limits.THROTTLED_FRAC:
@@ -45,7 +45,7 @@ def _judge_memory_pressure(case: Case) -> Finding | None:
     stalled = load.memory_stall_frac if load.memory_stall_frac is not None else load.system_stall_frac
     if stalled is None or stalled < limits.MEMORY_STALL_FRAC:
         return None
-    # Of the whole system it is not known whether this training was the one that waited.
+    # A value of the whole system does not show whether this training waited.
     is_own = load.memory_stall_frac is not None
     return Finding(
         describe(case, "memory_pressure.own" if is_own else "memory_pressure", stalled=stalled),
@@ -63,13 +63,13 @@ def _judge_gil_contention(case: Case) -> Finding | Abstention | None:
     load = case.host.load
     used = load.python_threads if load is not None else None
     if load is None or used is None or used < limits.PYTHON_CORES or case.device.is_used:
-        return None  # on a device the training thread also waits for that
+        return None  # with a device, the training thread also waits for the device
     if load.main_thread is None:
         return Abstention("gil_contention", "how long the training thread was on a processor", "Record on Linux.")
     known = load.main_thread + (load.queued_frac or 0.0) + case.steps.share(*WAITING)
     blocked = min(1.0 - known, used, 1.0)
     if blocked < limits.PYTHON_CORES:
-        return None  # the training thread ran all the while: the others let the interpreter go
+        return None  # the training thread ran all the time, so the others release the interpreter
     return Finding(
         describe(case, "gil_contention", names=_list_names(case), used=used, still_frac=1.0 - known),
         what_if=shorten_step(case, "interpreter", blocked * case.steps.mean_ns, 0.8),

@@ -67,7 +67,7 @@ def _is_hot(spot: Hotspot, pattern: str) -> bool:
 
 
 def _name_pattern(case: Case, spot: Hotspot) -> str:
-    if spot.doing:  # a line of every training: only its Python side may be needless
+    if spot.doing:  # this line belongs to every training: only its Python part may be needless
         return "made_again" if spot.doing == "loader" and _is_made_again(spot) else ""
     if _grows(case, spot):
         return "grows"
@@ -135,7 +135,7 @@ def _grows(case: Case, spot: Hotspot) -> bool:
     step_growth_ns = course.growth_ns + course.rest_ns[1] - course.rest_ns[0]
     return (
         min(middle_ns - first_ns, last_ns - middle_ns) >= limits.STEADY_GROWTH_FRAC * course.growth_ns
-        and step_growth_ns >= limits.MOSTLY_FRAC * course.growth_ns  # else it only took the place of another line
+        and step_growth_ns >= limits.MOSTLY_FRAC * course.growth_ns  # otherwise it only replaced another line
         and course.growth_ns >= limits.GROWTH_FRAC * (last_ns + course.rest_ns[1])
         and course.growth_ns >= SURE_ERRORS * course.error_ns
         and last_ns >= limits.GROWTH_TIMES * max(rest_times, 1.0) * first_ns
@@ -226,7 +226,7 @@ PATTERNS: Mapping[str, Callable[[Hotspot], bool]] = {
     "ungraded": _needs_no_gradient,
     "python": _is_python,
 }
-"""What a line may be seen to do, the most certain first: the first that fits names it."""
+"""The patterns of a line, the most certain first. The first pattern that fits names the line."""
 
 
 def _find_most_called(spot: Hotspot) -> LineOperator | None:
@@ -235,7 +235,7 @@ def _find_most_called(spot: Hotspot) -> LineOperator | None:
 
 def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
     saved_frac, free = spot.whole_frac, _count_free(case)
-    if pattern == "one_thread":  # what it takes less on all processors
+    if pattern == "one_thread":  # the time that all processors together would save
         saved_frac *= 1.0 - 1.0 / (1.0 + free)
     partial, partial_frac = _find_partial(spot)
     if pattern == "partial":

@@ -43,7 +43,7 @@ def _choose_readers(case: Case) -> Choice | None:
 def _judge_no_workers(case: Case) -> Finding | None:
     """`num_workers=0`: every batch is made between two steps."""
     loader, choice = case.loading.loader, _choose_readers(case)
-    # An imported trace names the iterator of the loader, and nothing else is known of that.
+    # An imported trace has the name of the loader's iterator, and no more.
     is_alone = case.shows_no_workers if loader is None else not (loader.num_workers or case.loading.is_in_memory)
     if choice is None or not is_alone:
         return None
@@ -233,7 +233,7 @@ def _judge_ipc_bound(case: Case) -> Finding | None:
     if not loading.is_input_bound or loading.bottleneck.stage != "send" or batches is None:
         return None
     work_ns = {stage: float(times.mean()) for stage, times in batches.stages_ns.items()}
-    # Batches are late, or so large in pickling that receiving them explains the wait as well.
+    # Batches are late, or they are so large when pickled that receiving them also explains the wait.
     explains = work_ns.get("send", 0.0) * loading.loop.fetches >= limits.SENDING_WAIT_FRAC * loading.wait_ns
     is_slowest = max(work_ns, key=lambda stage: work_ns[stage]) == "send"
     if is_slowest and (loading.bottleneck.cause != "receiving" or explains):
@@ -246,7 +246,7 @@ def _judge_ipc_bound(case: Case) -> Finding | None:
         evidence=(STAGES_PAGE,),
         severity="low"
         if loading.wait_frac >= limits.HIGH_WAIT_FRAC
-        else "info",  # each batch costs a millisecond or so
+        else "info",  # each batch costs about a millisecond
     )
 
 
@@ -320,7 +320,7 @@ def _judge_slow_sampler(case: Case) -> Finding | Abstention | None:
         found = Abstention("slow_sampler", "how long the sampler takes", how)
         return found if case.loading.wait_frac >= STARVED_WAIT_FRAC and receives else None
     if loader.num_workers and limit.cause == "making":
-        return None  # they make batches while the sampler runs, and are what the step waits for
+        return None  # these workers make batches while the sampler runs, and the step waits for the workers
     spent_ns = min(sampler.batch_ns * case.loading.loop.fetches, case.data_wait_ns)
     share = spent_ns / case.steps.mean_ns
     if share < limits.SAMPLER_FRAC:

@@ -99,7 +99,8 @@ def _judge_padding(case: Case) -> Finding | None:
         return Finding(text, what_if=what_if, doubt_frac=None, least_frac=0.5 if is_fixed else 0.3)
     if is_fixed:
         return Finding(text, what_if=what_if, doubt_frac=0.15, least_frac=0.75)
-    return Finding(text, what_if=what_if, doubt_frac=0.25, least_frac=0.3)  # batches have to be drawn in another way
+    # The change needs another way of drawing batches.
+    return Finding(text, what_if=what_if, doubt_frac=0.25, least_frac=0.3)
 
 
 def _name_call(case: Case, calls: ModelCalls) -> str:

@@ -22,12 +22,12 @@ from profiler_server.words.phrases import describe, name_parts
 def _judge_straggler(case: Case) -> Finding | None:
     """One rank is behind the others by 3 % of the step or more; they wait for it in their collectives."""
     verdict = case.ranks.verdict
-    # Whether a rank is slow is decided in one place: the Ranks page says the very same.
+    # The Ranks page uses the same verdict on whether a rank is slow.
     if not isinstance(verdict, (Slow, Handover)):
         return None
     latest = verdict.comparison.latest
     if isinstance(verdict, Slow) and latest.waits_for_data:
-        return None  # slow_rank_loader says more
+        return None  # slow_rank_loader explains more
     slow, others = latest.rank, "the others" if latest.others > 1 else "the other rank"
     culprit = case.ranks.culprit if isinstance(verdict, Slow) else None
     given = {} if culprit is None else name_parts(culprit)
@@ -54,7 +54,7 @@ def _judge_straggler(case: Case) -> Finding | None:
     if verdict.comparison.is_hidden:
         return found
     part = latest.phase if case.manifest.rank == slow else "communication"
-    # That a rank is slow is said also where the gain is smaller than the doubt.
+    # A slow rank is reported even if the gain is smaller than its uncertainty.
     return replace(found, what_if=mend_ranks(case, part), otherwise=found)
 
 
@@ -126,7 +126,7 @@ def _judge_turns(case: Case, turns: Turns) -> Finding | None:
     share = lost_ns / case.steps.mean_ns
     is_uneven = turns.comparison.uneven_correlation is not None
     is_crowded = case.host.others_frac >= NOISY_FRAC or case.lacks_processors
-    # Ranks that share processors take turns by chance, and then in whatever they do.
+    # Ranks that share processors are slow in turn by chance, in changing phases.
     is_chance = is_crowded and not is_uneven and not turns.is_one_phase
     if share < limits.ROTATING_FRAC or is_chance:
         return None
@@ -201,12 +201,13 @@ def _judge_stages(case: Case) -> Finding | None:
 
 def _judge_exposed_all_reduce(case: Case) -> Finding | None:
     """Communication that no computing hides, without the wait for a slow rank."""
-    # In a pipeline this is mostly waiting for other stages.
+    # In a pipeline, communication is mostly the wait for other stages.
     if case.ranks.world_size < 2 or case.ranks.is_pipeline:
         return None
     own_ns, transfer_ns = case.steps.phases_ns["communication"], case.transfer_ns
     share = transfer_ns / case.steps.mean_ns
-    if share < limits.EXPOSED_FRAC or case.needless_syncs_frac or case.has_odd_buckets:  # these have rules of their own
+    # Other rules report these causes.
+    if share < limits.EXPOSED_FRAC or case.needless_syncs_frac or case.has_odd_buckets:
         return None
     rest = (
         f"{format_duration(transfer_ns)} ({format_share(share)}) remain after subtracting the wait for slower ranks."

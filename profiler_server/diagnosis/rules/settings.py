@@ -80,7 +80,7 @@ def _measure_anomaly(case: Case) -> _Cost | None:
     else:
         return None
     checked = f"; looking for NaN takes {format_duration(checks_ns)} of a detailed step" if checks_ns else ""
-    # Checks are recorded with the cost of recording them, which may be half of it.
+    # The recorded time of checks includes the cost of recording them, which may be half of it.
     low, usual, high = (
         time_ns + part * checks_ns for time_ns, part in zip(tracebacks_ns, (0.4, 0.8, 1.1), strict=True)
     )
@@ -202,7 +202,7 @@ _PHASES_OF = {
     "gradients": COMPUTING[1:],
     "states": ("optimizer",),
 }
-"""The phases that compute with each kind of number."""
+"""The phases that compute with each type of number."""
 _WORDS = {"parameters": "parameters", "gradients": "gradients", "states": "states of the optimizer"}
 
 

@@ -64,7 +64,7 @@ def _judge_slow(case: Case, stage: str, entry: str, seen: str = ".", left_frac: 
 def _judge_slow_read(case: Case) -> Finding | None:
     """The loader spends its time on reading samples."""
     loading = case.loading
-    # What is in memory already is not read faster from shards.
+    # Data in memory is not read faster from shards.
     is_at_hand = loading.is_in_memory and loading.loader is not None and loading.loader.style == "map"
     if loading.is_slow_for_few or is_at_hand:
         return None
@@ -181,9 +181,9 @@ def _judge_cold_cache(case: Case) -> Finding | None:
         return None
     saved_ns = reading.first_ns - reading.later_ns
     need = case.loading.read_need
-    # What opens no file reads nothing that memory would hold the second time.
+    # A loader that opens no files reads nothing that would be in memory the second time.
     waits = need is not None and need < CAPPED_NEED and reading.files != 0
-    # Workers share the time that is lost.
+    # The workers share the lost time.
     least_ns = MIN_GAIN_FRAC * case.steps.mean_ns * max(loader.num_workers, 1)
     if reading.first_ns < limits.COLD_RATIO * reading.later_ns or saved_ns < least_ns or not waits:
         return None
@@ -194,10 +194,11 @@ def _judge_workers_take_processors(case: Case) -> Finding | Abstention | None:
     """The workers keep up, but on processors that the step queues for; the work that takes most processor time is named."""
     batches, load, loader = case.loading.batches, case.host.load, case.loading.loader
     if batches is None or load is None or loader is None or not loader.num_workers or case.device.is_used:
-        return None  # beside a device the training thread mostly waits for that, and a queue for processors is hidden
+        # With a device, the training thread mostly waits for the device, which hides its queue for processors.
+        return None
     if case.loading.is_input_bound or load.workers <= load.others:
-        return None  # late batches, or other programs: other rules know more
-    if load.queued_frac is None:  # it might matter while most processors are in use
+        return None  # late batches or other programs: other rules explain these
+    if load.queued_frac is None:  # the queue may matter while most processors are in use
         is_full = case.demand_frac >= CAPPED_DEMAND_FRAC
         missing = "how long the training thread queues for a processor"
         return Abstention("workers_take_processors", missing, "Record on Linux.") if is_full else None

@@ -48,7 +48,7 @@ def _judge_checkpoint_stall(case: Case) -> Finding | None:
     share = most.total_ns / sum_recorded_ns(case)
     if share < limits.CHECKPOINT_FRAC:
         return None
-    # What flushes and renames around a save lies outside of forward, backward and update as well.
+    # The flushes and renames of a save also lie outside of forward, backward and update.
     outside = read_column(case.steps.rows, "gap_ns") + read_column(case.steps.rows, "tail_ns")
     stall = measure_stalls(case, case.steps.interruptions.of_kind("checkpoint"), outside)
     return Finding(
@@ -86,7 +86,7 @@ def _judge_recompiles(case: Case) -> Finding | None:
         severity="medium",
         what_if=shorten_step(case, "stalls", stall * case.steps.mean_ns, 1.0) if stall else None,
         doubt_frac=0.15,
-        least_frac=0.7,  # a dynamic shape may run slower, and padding computes more
+        least_frac=0.7,  # a dynamic shape may be slower, and padding adds computation
     )
 
 
@@ -107,7 +107,7 @@ def _judge_periodic_stall(case: Case) -> Finding | None:
     if period is None or excess_ns < limits.STALL_FRAC * case.steps.mean_ns or gc_ns > excess_ns / 2:
         return None
     phase = _find_phase(case, stalls, regular)
-    if phase == "data_wait":  # late batches: the rules about loading know more
+    if phase == "data_wait":  # late batches: the rules on loading explain these
         return None
     if _is_known(case, excess_ns * len(regular)):
         return None
@@ -159,7 +159,7 @@ def _is_known(case: Case, excess_ns: float) -> bool:
 def _find_period(numbers: Ints) -> int | None:
     distances = np.diff(numbers)
     middle = float(np.median(distances))
-    # A stall can be missed or hidden in another one: distances that are whole multiples count as even.
+    # A stall may be missed or hidden by another stall. Distances that are whole multiples therefore count as regular.
     multiples = np.maximum(1, np.round(distances / middle)) * middle
     even = np.abs(distances - multiples) <= max(limits.EVEN_DISTANCE_FRAC * middle, 0.5)
     return round(middle) if middle >= 3 and even.mean() >= 0.75 else None
@@ -184,7 +184,7 @@ def _find_phase(case: Case, stalls: Ints, regular: Ints) -> str:
 
 def _judge_gc_pauses(case: Case) -> Finding | None:
     """Python's garbage collector runs during the steps, by itself or called by the loop."""
-    # What is collected while a function is compiled goes with the compilation.
+    # Garbage collection during a compilation vanishes with the compilation.
     compiles = sum_in_steps(case, case.steps.interruptions.of_kind("compile", "recompile")) > 0
     every = np.where(compiles, 0, read_column(case.steps.rows, "gc_ns"))
     gc_ns = every[case.steps.selection.kept]

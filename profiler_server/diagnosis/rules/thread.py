@@ -66,12 +66,13 @@ def _is_forward(case: Case) -> bool:
 
 
 def _judge_gap(case: Case, spent: float) -> Finding | None:
-    if case.device.is_used:  # the host waits for the device in these phases; device times have to say why
+    if case.device.is_used:  # the host waits for the device in these phases; only device times can give the reason
         return None
     regular = case.steps.selection.regular
     outside = sum(read_column(case.steps.rows, f"{name}_ns")[regular] for name in OUTSIDE)
     typical = float(np.median(outside))
-    # The collector of garbage runs where objects are made: what it takes of this time goes with the work that makes them.
+    # Garbage collection runs where objects are made. Its part of this time vanishes with the work that makes the
+    # objects.
     collected = np.minimum(read_column(case.steps.rows, "gc_ns")[regular], np.maximum(outside - typical, 0))
     share = typical / case.steps.mean_ns
     if share < limits.OUTSIDE_FRAC:
@@ -97,10 +98,10 @@ def _judge_gap(case: Case, spent: float) -> Finding | None:
         saved_frac = 1.0 if is_acting else 1.0 - 1.0 / limits.RARER_STEPS
         what_if = shorten_step(case, "outside", min(typical + float(collected.mean()), spent), saved_frac)
         found = Finding(text, what_if=what_if, doubt_frac=0.1, least_frac=limits.LEAST_OUTSIDE_SAVED)
-    else:  # the function that is most of the time is taken away, instead of a part of all of it
+    else:  # the change removes the function with most of the time, and not a share of everything
         what_if = shorten_step(case, "outside", spent, culprit.share_frac)
         found = doubt_removal(Finding(text, evidence=(FUNCTIONS,), what_if=what_if), culprit)
-    # In a step of a few milliseconds no gain is long enough to be promised, however large the share is.
+    # In a step of a few milliseconds no gain is long enough to be promised, whatever its share.
     is_brief = (
         case.steps.phases_ns["forward"] > 0
         and share >= LARGE_PART_FRAC
@@ -125,7 +126,7 @@ def _name_gap(longer: str, is_acting: bool, is_fed: bool, culprit: NamedFunction
 
 _STEP = re.compile(r"Optimizer\.step#(\w+)\.step")
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
-"""Optimizers with a fused form on every device."""
+"""Optimizers that have a fused form on every device."""
 _FOREACH = ("Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
 
 
@@ -224,7 +225,7 @@ def _loops(case: Case, optimizer: Mapping[str, Any]) -> bool:
     if optimizer.get("name") not in (*_FUSED, *_FOREACH) or optimizer.get("fused"):
         return False
     if optimizer.get("name") == "SGD" and optimizer.get("momentum") is False and not case.device.is_used:
-        return False  # one pass over the parameters as it is: on a processor there is nothing to fuse
+        return False  # the update is one pass over the parameters already: on a processor there is nothing to fuse
     if optimizer.get("foreach") is None:
         return not case.device.is_used
     return not optimizer.get("foreach")

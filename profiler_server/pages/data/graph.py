@@ -25,7 +25,7 @@ _STAGES: Mapping[str, tuple[str, str]] = {
 """Label and hint of each stage."""
 LOW_EMPTY_FRAC = 0.3
 OWN_LIMIT = 24
-"""Most stages, and most queues, of the user's own in the graph. The totals list all."""
+"""The greatest number of the user's own stages, and of their queues, in the graph. The totals list all of them."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def build_own_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | Queue
 def _build_own_lane(stage: OwnStage, is_bottleneck: bool) -> Lane:
     replicas = stage.summary.replicas
     box = _build_stage(stage.summary, is_bottleneck, "step")
-    # A stage of the user's may have the name of one of a DataLoader's: it is theirs all the same.
+    # A stage of the user's code may have the same name as a stage of a DataLoader.
     box = replace(box, label=stage.name, hint="", per="an item")
     return Lane(stage.name, f"{replicas} replica{'s' if replicas != 1 else ''}", (box,))
 

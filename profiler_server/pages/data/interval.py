@@ -100,7 +100,7 @@ def build_interval(facts: PipelineFacts, with_pipeline: bool = True) -> Interval
     Raises as `RankRun.table` does.
     """
     verdict = _judge(facts)
-    # A verdict about the user's own stages stands above already, and a reason that the verdict gives is not given twice.
+    # The page begins with a verdict on the user's own stages. A reason in this verdict is not repeated.
     readings = facts.readings if with_pipeline and len(facts.waits.steps) else ()
     return IntervalView(
         verdict=verdict,
@@ -171,7 +171,7 @@ def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> 
         empty_frac=summary.empty_frac,
         is_starved=summary.empty_frac > EMPTY_QUEUE_FRAC,
         facts=(*_describe_depths(key, summary), *(() if is_own else _describe_readiness(facts, key))),
-        # Steps need not be what empties a queue of the user's.
+        # A queue of the user's code may be emptied by something other than steps.
         chart=chart_depths(facts.samples, key, f"depth-own-{number}") if is_own else _chart_by_step(facts, key, number),
         query={"tab": "processing", "queue": key.name},
     )

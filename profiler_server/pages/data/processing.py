@@ -245,7 +245,7 @@ def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
     key = next((key for key in facts.queue_keys if key.name == open_queue), None)
     return ProcessingView(
         lead=_name_bottleneck(facts),
-        # A run with own stages only has no loader and no step to draw.
+        # A run with only its own stages has no loader and no step to draw.
         graph=build_graph(facts, open_queue) if facts.loader or len(facts.waits.steps) or not facts.own_stages else (),
         own_graph=build_own_graph(facts, open_queue),
         panel=_build_panel(facts, key) if key else None,

@@ -64,7 +64,7 @@ def build(request: PageRequest) -> DevicePage:
         nothing = _explain_nothing(rank)
         if breakdown and breakdown.is_on_device:
             device_notice = nothing
-        else:  # eight categories of which the five of a device are zero would only seem to tell something
+        else:  # eight categories, five of them for a device and zero, would not inform
             breakdown, breakdown_notice = None, nothing
     if breakdown_notice == device_notice:
         device_notice = None  # both wait for the same

@@ -278,7 +278,8 @@ def _draw_cores(resources: Resources, cores: Mapping[str, Series], usable: float
         look = Look("cpu-workers", "Workers", caption, "cores in use", "", _write_cores)
         charts.append(draw_series(look, _draw_each(workers), resources.unit))
     waits = [*resources.pick("run_queue_frac", "process"), *resources.pick("run_queue_frac", "worker ")]
-    # The system books a wait when it ends, so one that began before the last sample can be longer than the time since.
+    # The system counts a wait when it ends. A wait that began before the last sample can thus be longer than the time
+    # since that sample.
     delays = [replace(entry, value=np.minimum(entry.value, 1.0)) for entry in waits]
     if delays:
         caption = "How much of the time a main thread was ready to run and got no processor. Near zero is good. A wait counts where it ends."

@@ -190,7 +190,8 @@ def _describe_coverage(rank: RankRun, group: GroupTable) -> str:
         parts.append(f", recorded in {number}")
     parts.append(".")
     names = rank.table("operators", ["name"])["name"].unique().to_pylist()
-    if names and all(name.startswith(NO_OPERATOR) for name in names):  # only device work that no operator launched
+    # Only device work without an operator that launched it.
+    if names and all(name.startswith(NO_OPERATOR) for name in names):
         lack = explain_import(rank, "operators")
         parts.append(f" {lack.reason} {lack.remedy}" if lack else "")
     if stall:

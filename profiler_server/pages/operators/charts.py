@@ -77,7 +77,7 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
 
 def _build_slice(part: _Part, state: PageState) -> Slice:
     name = shorten_kernel(part.label) if state.group == "kernels" else part.label
-    # A slice of the pie shows its share already, and the axis of the bars shows times.
+    # The pie shows the shares on its slices already, and the axis of the bar chart shows times.
     text = format_duration(part.time_ns) if state.chart == "pie" else format_share(part.share_frac)
     return Slice(shorten_middle(name, 40), part.time_ns, text, "" if part.label != "Other" else "idle")
 

@@ -54,7 +54,7 @@ def list_stats(world_size: int, ranks: Sequence[RankFigures], found: Compared) -
         one = "collective" if comparison.source == "collectives" else noun
         what = format_number_of(comparison.meetings, one)
         residual = f"± {format_duration(comparison.residual_ns[1])}"
-        # By so much the ranks leave a meeting apart; over several meetings it does not add up.
+        # The ranks leave one meeting this far apart. The error does not grow with the number of meetings.
         stats.append(Stat("One lateness known to", residual, f"in 95 % of {what}; means are known better"))
     if wait.any():
         stats.append(
@@ -201,7 +201,7 @@ def _list(
     slow = sum(round(value, DIGITS) > 1.0 for value in figures.values())
     count = min(slow or len(ordered), MOST_ROWS)
     if len(ordered) == count + 1:
-        count += 1  # a line that sums up one other would be no shorter
+        count += 1  # a line that summarizes only one other line would not be shorter
     rows, rest = ordered[:count], [value for _, value in ordered[count:]]
     largest = max((value - 1.0 for _, value in rows), default=0.0)
     listed = [

@@ -73,7 +73,7 @@ def show_comparison(request: Request, services: ServicesOf) -> Response:
     query = request.query_params
     chosen = query.getlist("run")
     if len(chosen) == 2:
-        # What is ticked in the list, newest first; the older run is the one to compare with.
+        # The runs that are ticked in the list, newest first. The older run is the base of the comparison.
         return RedirectResponse(services.links.compare(chosen[1], chosen[0]), 303)
     if chosen:
         raise BadQueryError(f"{len(chosen)} runs were chosen; choose two")

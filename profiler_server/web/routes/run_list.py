@@ -115,7 +115,7 @@ def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
     )
     shell = Shell("Runs", "/", dict(request.query_params))
     answer = services.respond("runs.html", shell, **read_fields(context))
-    # Behind the answer: both import much, and would hold the first page up.
+    # These run after the answer: both import much, and would delay the first page.
     answer.background = BackgroundTask(services.warm_up, [run for run in found.runs if run.is_read])
     return answer
 

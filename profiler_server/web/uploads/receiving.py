@@ -47,7 +47,7 @@ class Receiver:
                     "on_part_end": self._end,
                 },
             )
-        except FormParserError as error:  # a boundary that is too long
+        except FormParserError as error:  # the boundary is too long
             raise UsageError(f"the upload cannot be read: {error}") from None
 
     def take(self, piece: bytes) -> None:
@@ -102,7 +102,7 @@ class Receiver:
             return
         if len(self.files) >= FILE_LIMIT:
             raise UsageError(f"more than {FILE_LIMIT:,} files were sent")
-        # A folder for each keeps two files of one name apart.
+        # Each file has a folder of its own, so that two files with one name do not collide.
         path = self._folder / str(len(self.files)) / clean_name(given.decode("utf-8", "replace"))
         path.parent.mkdir()
         self._open = path.open("xb")

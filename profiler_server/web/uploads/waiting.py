@@ -24,7 +24,7 @@ FOLDER_NAME = re.compile("[0-9a-f]{16}")
 ACCEPTED_FILE = "accepted.json"
 _TRIES = "tries"
 _MOST_TRIES = 100
-"""Most tries that are counted."""
+"""The greatest number of tries that are counted."""
 
 
 def accept(folder: Path, files: Sequence[Path]) -> None:
@@ -50,7 +50,7 @@ def claim(folder: Path) -> Iterator[bool]:
 def count_try(folder: Path) -> int:
     """Count one more start of an upload's import. Return the number of starts since the last `forget_tries`."""
     tries = _read_tries(folder / _TRIES) + 1
-    replace_text(folder / _TRIES, "." * tries)  # which writes through no link, and into no pipe
+    replace_text(folder / _TRIES, "." * tries)  # replace_text follows no link, and writes to no pipe
     return tries
 
 

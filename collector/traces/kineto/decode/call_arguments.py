@@ -54,7 +54,7 @@ def read_digits(words: Words) -> tuple[Ints, Ints]:
     """
     bits = words ^ _ZEROS
     other = (((bits & _LOW_BITS) + _UP_FROM_TEN) | bits) & _HIGH_BITS
-    # Below the first of these bits there are eight for each byte before it, and seven more.
+    # The lowest of these bits decides. Below it there are eight bits for each earlier byte, and seven more.
     below = (other & (~other + _ONE)) - _ONE
     count = ((below & _ONES) * _ONES) >> _TOP_BYTE
     count -= other != 0
@@ -76,7 +76,8 @@ def read_long_digits(words: Words, at: Ints) -> tuple[Ints, Ints]:
 
 
 _LEAD = bytes(32)
-"""Zero bytes around all texts save a bounds check. A zero byte also separates texts: no JSON holds it."""
+"""Zero bytes around all texts, so that no bounds check is needed. A zero byte also separates texts, since JSON holds
+none."""
 _COLON, _MINUS, _ZERO, _OPEN, _ESCAPE = b":-0{\\"
 _HEADS = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], np.uint64)
 """Masks for the first 0 to 8 bytes of a word."""
@@ -133,7 +134,7 @@ class _Search:
         joined = bytearray(b"\0").join([_LEAD, *raws, _LEAD])
         self._rows = len(raws)
         self._text: Bytes = np.frombuffer(joined, np.uint8)
-        # One eight-byte word for each byte: the eight bytes that begin there.
+        # One eight-byte word for each byte of the text: the word that begins at this byte.
         self._words: Words = np.ndarray(len(joined) - 7, "<u8", self._text, strides=(1,))
         self._edges: Ints = np.flatnonzero(self._text[: -len(_LEAD)] == 0)[len(_LEAD) :] + 1
         self._is_plain = self._find_plain(joined)

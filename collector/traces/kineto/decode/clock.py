@@ -65,7 +65,7 @@ def convert_texts(values: Sequence[msgspec.Raw], rounded: Mask | None = None, ab
     """
     texts = [bytes(value).strip(b'"').decode("ascii", "replace") or absent for value in values]
     try:
-        # A decimal with three places is stored as its digits: the low word of each is the time in ns.
+        # A decimal with three places is stored as its digits: the low word of each decimal is the time in ns.
         decimals = from_texts(texts).cast(pa.decimal128(22, 3))
     except pa.ArrowInvalid:
         return _convert_all([absent if text == "null" else text for text in texts], rounded)

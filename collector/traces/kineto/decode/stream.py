@@ -167,7 +167,7 @@ class EventStream:
         try:
             events = EVENTS.decode(body)
         except RecursionError as error:
-            # What could just be decoded one frame further up is nested too deeply here.
+            # A text that could just be decoded one frame further up is nested too deeply here.
             raise self._refuse(body, error) from None
         return (Chunk(events, body) if events else None), end, True
 

@@ -216,7 +216,7 @@ def read_ahead(pool: Pool, text: bytes, blocks: Iterator[bytes], advance: Advanc
 def _read(pool: Pool, text: bytes, blocks: Iterator[bytes], how: tuple[Advance, int]) -> Digests:
     advance, frames = how
     waiting: deque[Piece] = deque()
-    # What has been read and is in no piece: the text, as `Piece` has it.
+    # The number of bytes that were read and are in no piece yet. The text has the form that `Piece` expects.
     left = len(text)
     sizes: list[int] = []
     while True:
@@ -224,7 +224,7 @@ def _read(pool: Pool, text: bytes, blocks: Iterator[bytes], how: tuple[Advance, 
         if block is not None:
             text += block
             sizes.append(len(block))
-            # Where the reader tries to cut first.
+            # The first place where the reader tries to cut.
             match = next(find_boundaries(text), None)
             if match is not None:
                 piece = Piece(text, left, tuple(sizes), match.start() + 1, match.end())

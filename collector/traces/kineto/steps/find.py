@@ -76,7 +76,7 @@ def _compare(sequence: Ints, at: Ints) -> float:
     """
     stretches = [stretch.tobytes() for stretch in np.split(sequence, at)[1:]]
     most = max(stretches.count(stretch) for stretch in set(stretches[: _LEAST_REPEATS + 1]))
-    # What follows the last repeat may be more than the loop, so the last one does not count against it.
+    # The part after the last repeat may be more than the loop, so the last stretch is not required to match.
     return min(most / max(len(stretches) - 1, 1), 1.0) if len(stretches) > _LEAST_REPEATS - 1 else 0.0
 
 
@@ -113,7 +113,7 @@ def find_steps(trace: Trace, base_ns: int, given: StepBounds | None = None, chos
 
 
 def _from_markers(trace: Trace) -> Steps | None:
-    # Several threads may carry markers; the first one to carry them is the one that counts.
+    # Several threads may carry step markers. The first thread that carries them counts.
     rows = _take_apart(trace, trace.sort(trace.kind == Kind.STEP))
     if not len(rows):
         return None

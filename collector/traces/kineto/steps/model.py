@@ -18,10 +18,9 @@ OPTIMIZER_STEP = re.compile(r"Optimizer\.step")
 BACKWARD = re.compile(r"autograd::engine::evaluate_function|torch::autograd::|\w+Backward\d*$")
 MANY_PER_STEP = 2
 CUT_OFF_SHARE = 0.8
-"""A last step with fewer device events than this share of the previous step's is incomplete, and is left out.
-
-A count is compared, as in torch-tb-profiler: an outlier makes the previous step longer, but launches no more work.
-"""
+"""If a last step has fewer device events than this share of the previous step's events, it is incomplete and is left
+out. As in torch-tb-profiler, counts are compared: an outlier makes the previous step longer, but launches no more
+work."""
 
 
 @dataclass(frozen=True)

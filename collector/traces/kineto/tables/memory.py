@@ -112,7 +112,7 @@ def _sum_allocated(memory: dict[str, Ints], device: Ints) -> Ints:
         # From each event that tells the total, the changes after it are added to that total.
         last = np.maximum.accumulate(np.where(told, np.arange(len(mine)), -1))
         exact, rough = change[mine], change[mine].astype(np.float64)
-        # Sums may exceed 64 bits in broken files only.
+        # Only the sums of damaged files may exceed 64 bits.
         sums = np.cumsum(rough if np.abs(rough).sum() > _MOST_BYTES else exact)
         base = np.where(last >= 0, np.where(told, allocated[mine], 0)[last] - sums[last], 0)
         allocated[mine] = np.where(told, allocated[mine], np.clip(base + sums, -_MOST_BYTES, _MOST_BYTES))
@@ -152,7 +152,7 @@ class _Moments:
         trace = self._trace
         if not len(rows):
             return np.full(len(times_ns), -1, np.int64)
-        # Only what began since the first moment, or is the last before it, can be the answer.
+        # Only rows that began since the first moment, and the last row before it, can be the answer.
         first, end = (
             find_place(trace.start_ns, rows, int(time_ns) + 1) for time_ns in (times_ns.min(), times_ns.max())
         )

@@ -121,7 +121,7 @@ def _estimate_calls(trace: Trace) -> tuple[Mask, tuple[Floats, Floats]]:
 
 LAUNCHED_BY_NONE = f"{NO_OPERATOR}: launched outside of all)"
 LAUNCH_NOT_RECORDED = f"{NO_OPERATOR}: launched before the trace began)"
-"""The names of rows for device work outside every operator. They have no calls."""
+"""The names of rows for device work outside all operators. Such rows have no calls."""
 
 
 _Told = dict[str, tuple[Ints, Callable[[int], str | None]]]
@@ -137,7 +137,7 @@ def stream_operators(reading: Reading) -> Iterator[pa.RecordBatch]:
     trace, sums = reading.trace, sum_calls(reading.trace)
     arguments = trace.arguments
     texts = {
-        # Call stacks and modules are those of the arguments, as old files have them.
+        # Call stacks and modules are taken from the arguments, where old files have them.
         "module": arguments.texts("Module Hierarchy"),
         "input_shapes": arguments.texts("Input Dims", "Input dims"),
         "input_dtypes": arguments.texts("Input type"),
@@ -172,7 +172,7 @@ def _build_batch(reading: Reading, sums: CallSums, told: _Told, rows: Ints) -> p
             **{column: encode(numbers[first], find_text) for column, (numbers, find_text) in texts.items()},
             "count": np.bincount(groups, minlength=count).astype(np.int64),
             "total_ns": total(length, groups, count),
-            # Files in whole microseconds round children up, so that they may seem to last longer than their parent.
+            # Files with times in whole microseconds round children up. Children may thus seem longer than their parent.
             "self_ns": total(np.maximum(length - sums.callees_ns[rows], 0), groups, count),
             "device_total_ns": total(sums.device_total_ns[rows], groups, count),
             "device_self_ns": total(sums.device_self_ns[rows], groups, count),
@@ -192,7 +192,7 @@ def _total_known(values: Floats, groups: Ints, count: int) -> pa.Array:
 def _build_unowned(reading: Reading) -> pa.Table:
     """Build the rows of device work that no operator launched, so that the table includes all device work."""
     trace, names = reading.trace, (LAUNCH_NOT_RECORDED, LAUNCHED_BY_NONE)
-    # The first row is that of work outside of every step.
+    # The first row is for work outside all steps.
     sums = np.zeros((len(reading.steps) + 1, len(names)), np.int64)
     found = np.zeros(sums.shape, bool)
     for device in trace.find(trace.is_device_work):

@@ -78,7 +78,7 @@ def _list_spans(reading: Reading) -> tuple[Ints, Ints, Ints]:
     """
     begin, end = _find_extent(reading)
     bounds = np.stack([reading.to_run(reading.steps.start_ns), reading.to_run(reading.steps.end_ns)], axis=1)
-    # Every second span is a step, the others lie around them and may be empty.
+    # Every second span is a step. The other spans lie between steps and may be empty.
     edges = np.concatenate([[begin], bounds.ravel(), [end]])
     row = np.full(len(edges) - 1, -1)
     row[1::2] = np.arange(len(bounds))

@@ -247,7 +247,7 @@ def find_checkpointing(trial: Trial) -> Sighting | None:
     if not len(spans):
         return None
     inside = np.zeros(len(window.ids), bool)
-    for row in spans.tolist():  # only the first half of it is a forward: the rest is its backward
+    for row in spans.tolist():  # the first half of the span is the forward, and the rest its backward
         low, high = np.searchsorted(window.start_ns, [window.start_ns[row], window.end_ns[row]])
         inside[low:high] |= (window.track[low:high] == window.track[row]) & ~window.match(_BACKWARD)[low:high]
     launch = window.launch
