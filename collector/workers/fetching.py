@@ -281,7 +281,10 @@ class _Timed:
 
 
 class _TimedItems(_Timed):
-    """A timed reader by index. Like the fetcher, it ignores a `__getitem__` among the dataset's instance attributes."""
+    """A replacement for a dataset that is read by index, with timed reads.
+
+    Like the fetcher, it ignores a `__getitem__` among the dataset's instance attributes.
+    """
 
     __slots__ = ()
 

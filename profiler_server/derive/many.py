@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Task:
-    """Ranks of a run that one process reads one by one. `number` is passed to each reading."""
+    """Ranks of a run that one process reads one by one. The results depend on `number`, as in `Wanted`."""
 
     run_path: Path
     ranks: tuple[int, ...]

@@ -319,7 +319,7 @@ def _read_replay(rank: RankRun) -> Replayed | None:
 
 
 def _read_waits(rank: RankRun) -> HostWaits | None:
-    """Return what the device waits for on the host; None if that is not known, or finding it fails."""
+    """Return the causes of the device's waits on the host. None if they are unknown, or if finding them fails."""
     if not rank.manifest.devices:
         return None
     text = "The critical path of %s cannot be found: %r"

@@ -292,8 +292,8 @@ def _find_overhead(case: Case, bound: BoundBy) -> Found:
 
 
 def _prepares_little(case: Case) -> bool:
-    """Return whether preparing the batch adds almost nothing to the time outside the known calls. The share of the
-    rules then applies.
+    """Return whether preparing the batch adds almost nothing to the time outside the known calls. The verdict then uses
+    the same share as the rules.
     """
     phases = case.steps.phases_ns
     return phases["h2d"] < LITTLE_FRAC * sum(phases[name] for name in OUTSIDE)

@@ -31,7 +31,10 @@ class IdleCauses:
 
 @dataclass(frozen=True)
 class DeviceSummary(DeviceTimes):
-    """Times from the first to the last work, and shares of the steps. `steps_ns` is the total time of these steps."""
+    """The activity of a device: times from its first to its last work, and shares of the detailed steps.
+
+    `steps_ns` is the total time of these steps.
+    """
 
     linked_only: DeviceTimes
     utilization_frac: float | None

@@ -65,7 +65,7 @@ class Suggestion:
 
     @property
     def is_look(self) -> bool:
-        """Whether this is a line that is worth a look. No rule knows what to change there."""
+        """Whether the suggestion is a line that is worth a look. No rule knows a change for this line."""
         return self.least_step_ns is not None
 
     @property

@@ -263,7 +263,7 @@ class PhaseFiler:
         self._waiting.extend(self._more())
 
     def find_newest(self, since_ns: int) -> Sample | None:
-        """Return the newest sample that waits for its row; None if it is older than `since_ns`."""
+        """Return the newest sample whose row of `steps` has not come yet; None if it is older than `since_ns`."""
         newest = self._waiting[-1] if self._waiting else None
         return newest if newest is not None and newest.at_ns >= since_ns else None
 

@@ -42,8 +42,8 @@ def _judge_hot_lines(case: Case) -> tuple[Finding, ...]:
 
 
 def _weigh(spot: Hotspot) -> float:
-    """Return the weight of a line in the order of lines. The forward of a module has another weight, because a training
-    exists for it.
+    """Return the weight of a line in the order of lines. The forward of a module weighs less, because it is the purpose
+    of a training.
     """
     return spot.whole_frac * (limits.MODEL_WEIGHT if spot.function.endswith(".forward") else 1.0)
 

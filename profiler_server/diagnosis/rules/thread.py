@@ -56,8 +56,9 @@ def _collects(case: Case, outside_ns: float) -> bool:
 
 
 def _is_forward(case: Case) -> bool:
-    """Return whether most of the time outside is a forward that no module runs. It is if the backward computes
-    gradients of this time.
+    """Return whether most of the time outside the known calls is a forward without modules.
+
+    A line belongs to such a forward if the backward computes gradients of its operators.
     """
     lines = case.lines.hotspots if case.lines is not None else ()
     outside = [(spot, sum(spot.phases.get(phase, 0.0) for phase in OUTSIDE)) for spot in lines]
@@ -158,8 +159,8 @@ def _judge_optimizer_loop(case: Case) -> Finding | Abstention | None:
 
 
 def _is_unread(case: Case, optimizers: Sequence[Any], share: float) -> bool:
-    """Return whether sparse gradients can gain more than all of the update takes, because no step reads most of its
-    rows.
+    """Return whether sparse gradients can gain more than the whole update takes. They can if a step reads only a few rows
+    of the tables for lookups.
     """
     sizes, kinds = _read_sizes(case, optimizers), case.steps.kinds
     if sizes is None or not kinds.lookups_frac or kinds.rows_frac > FEW_ROWS_FRAC:

@@ -1,4 +1,7 @@
-"""Return the hidden temporary name under which a file is written. The name differs between threads."""
+"""The tables of a run. Each file of this folder declares some of them as TABLES.
+
+To add a table, declare it in a file here, or add a file. No list names the files.
+"""
 
 from __future__ import annotations
 

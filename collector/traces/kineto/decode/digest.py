@@ -47,7 +47,9 @@ class NeedsHistoryError(ValueError):
 
 @dataclass(frozen=True)
 class Columns:
-    """Slices, one row per event in the file's order. Numbers index the lists of a digest, or of the `Log`."""
+    """Slices as columns: one row per event, in the file's order. Names and other texts are given by their indexes in the
+    lists of a digest, or of the `Log`.
+    """
 
     start_ns: Ints
     duration_ns: Ints

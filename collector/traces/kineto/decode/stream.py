@@ -172,7 +172,7 @@ class EventStream:
         return (Chunk(events, body) if events else None), end, True
 
     def _refuse(self, body: bytes, error: Exception) -> TraceError:
-        """Return the error for a fault in a chunk, whose first byte is a bracket that the file does not have there."""
+        """Return the error for a fault in a chunk. The first byte of the chunk is a bracket that the file does not have."""
         place = self.offset + find_fault(body, error) - 1
         reason = _IN_FIELD.sub(r" in `\1`", _AT_BYTE.sub("", str(error))).strip()
         if isinstance(error, RecursionError):
@@ -198,7 +198,7 @@ class EventStream:
 
 
 def find_fault(body: bytes, error: Exception) -> int:
-    """Return the position of a fault in a list of events; that of the first event if the decoder does not tell it."""
+    """Return the position of a fault in a list of events. If the decoder reports none, return that of the first event."""
     if isinstance(error, UnicodeDecodeError):
         return _find_no_text(body)
     if match := _AT_BYTE.search(str(error)):
@@ -256,7 +256,7 @@ def _is_cut_fault(error: Exception, end: int) -> bool:
 
 
 def _decode_object(text: bytes) -> dict[str, Any]:
-    """Decode an object of metadata. PyTorch writes control characters as they are in what scripts add to it."""
+    """Decode an object of metadata. Scripts add to it, and PyTorch does not escape control characters in these additions."""
     value = json.loads(text, strict=False, parse_constant=lambda _: None)
     if not isinstance(value, dict):
         raise ValueError("not an object")
