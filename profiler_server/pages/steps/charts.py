@@ -32,8 +32,9 @@ from profiler_server.format import form_plural, format_count, format_duration, s
 
 @dataclass(frozen=True)
 class StepData(StepRows):
-    """The steps, and the range `inside` of them, end excluded, that `selection` and `column` return. Which steps are
-    averaged is decided over all steps.
+    """The steps of a rank. `inside` is the range of steps (end excluded) that `selection` and `column` return.
+
+    All steps together decide which steps are averaged.
     """
 
     inside: tuple[int, int | None] = (0, None)

@@ -26,7 +26,7 @@ from profiler_server.web.shell import Shell
 
 ROUTER = APIRouter(tags=["runs"])
 CHOICES = 500
-# What the bars of a part are drawn in; operators are host work.
+# The colours of a part's bars. Operators are host work.
 CATEGORIES = {phase.label: phase.color for phase in PHASES}
 RunOf = Annotated[str, Query(max_length=1000, description="The run's path below the base directory.")]
 Rank = Annotated[int | None, Query(ge=0, le=LARGEST_RANK, description="Rank of both runs; the first by default.")]
