@@ -270,9 +270,9 @@ def _find_gone_past(
 
 
 def _find_stand(stand: Sequence[Calls], courses: Mapping[int, Course]) -> Place | None:
-    """Return the progress at which the ranks entered the last call.
+    """Return the progress of the training at which the ranks `stand` entered their last call.
 
-    None if the ranks differ, or if a rank has gone on after entering it.
+    None if these ranks differ in it, or if one of them has made further progress since.
     """
     entered = {courses[calls.rank].find_place(int(calls.start_ns[-1])) for calls in stand}
     lasts = {courses[calls.rank].last for calls in stand}

@@ -1,6 +1,6 @@
 """The events of one chunk as columns, numbered within the chunk: no other chunk is needed.
 
-The exception are slices that begin in one chunk and end in a later one. For these, open slices are passed on.
+Slices that begin in one chunk and end in a later chunk are the exception. For these, open slices are passed on.
 """
 
 from __future__ import annotations

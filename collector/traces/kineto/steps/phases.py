@@ -46,10 +46,11 @@ class _Times(NamedTuple):
 
 @dataclass(frozen=True)
 class _Marks:
-    """Sorted times of the marks of phases. `calls` are the training thread's outermost operators and runtime calls.
+    """The times in a trace that mark phases, each sorted by start: calls of the loader, the optimizer and the backward.
 
-    `work` has the starts of the thread's host work, without copies. An inference trace has neither a backward nor an
-    optimizer; there `busy` is the time in which anything ran. In other traces it is None.
+    `work` has the starts of the training thread's host work, without copies. `calls` are the outermost operators and
+    runtime calls of this thread. `busy` is the time in which anything ran, in an inference trace; None in other traces.
+    An inference trace has neither a backward nor an optimizer.
     """
 
     loader: _Times
