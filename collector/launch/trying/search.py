@@ -19,7 +19,7 @@ from collector.launch.trying.applying import Candidate, Change
 from collector.launch.trying.inside import Span
 
 TOGETHER = 4
-"""So many changes have processes at the same time, beside the script as it is."""
+"""The number of changes that have processes at the same time, beside the unchanged script."""
 WARM_UP, FEW = 10, 3
 """The number of first updates that are not compared, and the smaller number for long updates: workers and caches need
 time to reach their usual state."""

@@ -12,7 +12,8 @@ UNKNOWN_SMALL_FRAC = 0.25
 """Without a detailed window, this share of computing is taken to be operators too small for several threads."""
 
 MANY_POINTWISE = 100
-"""So many small elementwise operators in the backward of a step are worth a compiler. Fewer gained some 5 %."""
+"""The least number of small elementwise operators in the backward of a step that is worth a compiler. With fewer, a
+compiler gained some 5 %."""
 
 TINY_WORK_FRAC = 0.5
 """Workers are needless if the training thread would make the batches of a step in this share of its wait."""

@@ -12,55 +12,58 @@ MOST_HOT = 2
 """Most lines that are listed: a list of every part of a healthy step says nothing."""
 
 MODEL_WEIGHT = 0.5
-"""The forward of a module counts half in the order of lines without a pattern."""
+"""The forward of a module has this weight in the order of lines without a pattern, because it is the purpose of a
+training."""
 
 LEAST_LINE_SAMPLES = 30
-"""Samples of the training thread below which no line is listed. Above, a line's own interval says whether it is worth a look."""
+"""With fewer samples of the training thread, no line is listed. With more, the line's own interval decides whether it
+is worth a look."""
 
 BUSY_FRAC = 0.7
-"""A device that is busy for this share of the time sets the pace."""
+"""A device that is busy for at least this share of the time sets the pace."""
 
 MOSTLY_FRAC = 0.5
-"""A line mostly does something if this share of its time goes there."""
+"""A line mostly does one thing if this share of its time goes to it."""
 
 MANY_CALLS = 24
-"""An operator that one line calls this often in a step is in a loop."""
+"""An operator that one line calls at least this often in a step is in a loop."""
 
 SMALL_NS = 60_000.0
-"""An operator this short costs mostly its call: some 5 to 20 µs on a host."""
+"""The cost of a shorter operator is mostly the call itself: some 5 to 20 µs on a host."""
 
 FILLED_TIMES = 10.0
-"""An operator that takes a part of a tensor, and whose backward takes so many times as long, fills a gradient of the whole
-tensor: most operators take two to three times as long there."""
+"""If the backward of an operator that takes a part of a tensor lasts at least this many times as long as the operator,
+it fills a gradient of the whole tensor. For most operators this ratio is two to three."""
 
 PART_CALLS = 8
-"""A loop takes at least so many parts in a step. A lookup of many rows at once has one large gradient by right."""
+"""The least number of such parts that a loop takes in a step. A lookup of many rows at once rightly has one large
+gradient."""
 
 AGAIN_FRAC = 0.2
-"""A forward that spends this share of its time in backward is run again there."""
+"""A forward that spends at least this share of its time inside the backward is computed there a second time."""
 
 NO_GRADIENT_FRAC = 0.05
-"""A line whose backward takes less than this share of its own time has none: an operator at the border of two lines may
-be given to the wrong one."""
+"""A line counts as a line without a backward if its backward takes less than this share of its own time. It is not
+zero, because an operator at the border of two lines may be assigned to the wrong line."""
 
 PYTHON_FRAC = 0.25
-"""With at most this share of its time in operators, a line is Python."""
+"""A line computes in Python if at most this share of its time is in operators."""
 
 GROWTH_FRAC, GROWTH_TIMES = 0.05, 1.5
-"""A line grows if in the last third of the run it takes so many times as long as in the first (on a busy host beside what
-the rest of the step grows), and this share of the step more."""
+"""A line grows if it takes `GROWTH_TIMES` as long in the last third of the run as in the first, and the difference is at
+least `GROWTH_FRAC` of the step. If the rest of the step grows too, as on a busy host, its factor multiplies the former."""
 
 STEADY_GROWTH_FRAC = 0.2
-"""Each third of the run adds at least this share of the growth; else something changed at one time."""
+"""Each third of the run adds at least this share of the growth. Otherwise something changed at one moment."""
 
 ALONE_THREADS = 1.25
-"""A line runs on one thread if on average no more threads of the process run than this."""
+"""A line runs on one thread if on average at most this many threads of the process run."""
 
 LARGE_NS = 200_000.0
-"""An operator this long could be divided among threads: waking them takes some 10 to 50 µs."""
+"""A longer operator could be divided among threads: waking threads takes some 10 to 50 µs."""
 
 FREE_CORES = 0.75
 """A line on one thread could use others if this many processors are free."""
 
 SAMPLED_TIMES = 1.15
-"""Running threads are believed if the process uses no more than so many times as many processors as samples show."""
+"""The sampled number of running threads is trusted if the process uses at most this many times as many processors."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 MODERATE_WAIT_FRAC = 0.05
-"""From this share of waiting for data a step is moderately input-bound (XProf)."""
+"""If a step spends at least this share in waiting for data, it is moderately input-bound (XProf)."""
 
 HIGH_WAIT_FRAC = 0.20
-"""From this share of waiting for data a step is highly input-bound (XProf)."""
+"""If a step spends at least this share in waiting for data, it is highly input-bound (XProf)."""
 
 SENDING_WAIT_FRAC = 0.5
 """Sending is blamed for a wait for finished batches if it takes this share of the wait: unpickling costs as much as

@@ -31,5 +31,5 @@ UNUSED_STEPS = 3
 """Detailed steps in which unused gradients are looked for: `collector.signals.gradients.MOST_STEPS`."""
 
 UNUSED_PART = 0.5
-"""Share of a backward node that is for nothing if some of its gradients are: gradients of the weights of a layer take
+"""The unused share of a backward node if some of its gradients are unused: the gradients of a layer's weights take
 about as long as those of its input."""
