@@ -32,11 +32,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Readiness:
-    """The queue's state when the training thread asked for a batch. Shares are of the requests.
+    """The state of a queue when the training thread requested a batch. Shares are of the requests.
 
-    A queue that is not empty can still lack the next batch in order: `held_up_frac` is the share of requests in which
-    later batches waited for an earlier one. `late_wait_frac` is the share of all waiting for data in steps that lacked
-    their batch, 0 if unknown.
+    A queue that is not empty can still lack the next batch in order. `held_up_frac` is the share of requests in which
+    later batches waited for an earlier one. `late_wait_frac` is the share of all waiting for data that lies in steps
+    without their batch, 0 if unknown.
     """
 
     queue: str
