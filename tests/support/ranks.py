@@ -11,19 +11,27 @@ from pathlib import Path
 from tests.support.forking import ROOT, Forked
 
 
+def find_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def meet(ranks: int) -> dict[str, str]:
+    """Return the environment of a rank of a launch on this machine, all but its number."""
+    common = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_port())}
+    return {**os.environ, **common, "PYTHONPATH": str(ROOT)}
+
+
 def launch(script: str, path: Path, ranks: int = 2) -> None:
     """Run the script once per rank with the path as its argument. AssertionError with what a failed one printed."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    common = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(ROOT)}
+    environment = meet(ranks)
     processes = [
         Forked(
             [sys.executable, "-c", script, str(path)],
             stderr=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env={**os.environ, **common, "RANK": str(rank)},
+            env={**environment, "RANK": str(rank)},
         )
         for rank in range(ranks)
     ]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.forking import ROOT, Forked
+from tests.support.forking import Forked
+from tests.support.ranks import meet
 
 _JOB = """
 import os, sys, time, torch
@@ -50,12 +50,7 @@ TOLD = "Rank 3 has not entered allreduce 30"
 @contextmanager
 def hold_job(folder: Path) -> Iterator[Path]:
     """Run the job, recorded to `job` below the folder, until the block ends; what its ranks say is in `said0` to `said3`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    common = {"WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PROFILER_HANG_S": "1"}
-    environment = {**os.environ, **common, "PYTHONPATH": str(ROOT)}
-    ranks = Forked([sys.executable, "-c", _JOB, str(folder)], env=environment)
+    ranks = Forked([sys.executable, "-c", _JOB, str(folder)], env={**meet(4), "PROFILER_HANG_S": "1"})
     try:
         yield folder
     finally:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +12,7 @@ from pathlib import Path
 from collector.format.run import Run, open_run
 from profiler_server.report.brief import write_brief
 from tests.support.forking import ROOT
+from tests.support.ranks import meet
 
 LIMIT_S = 120
 SKIPS = """
@@ -70,12 +69,8 @@ with Profiler(sys.argv[1], window=None):
 
 
 def launch(command: Sequence[str]) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    common = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(ROOT)}
     # How an interpreter ends is what is tested: no forks of one.
-    subprocess.run(command, cwd=ROOT, env={**os.environ, **common}, timeout=LIMIT_S, check=False)
+    subprocess.run(command, cwd=ROOT, env=meet(3), timeout=LIMIT_S, check=False)
 
 
 def open_settled(path: Path) -> Run:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
 import sys
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from collector.hangs.blame import Stop
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.diagnosis.end_sentences import describe_end
 from tests.support.forking import ROOT, Forked
+from tests.support.ranks import meet
 from tests.support.waiting import wait_for
 
 LIMIT_S = 120
@@ -50,12 +49,9 @@ for step in range(1, 100):
 def hung(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two ranks, of which one sleeps before its sixth all-reduce; both are killed when they have stood still a while."""
     path = tmp_path_factory.mktemp("hung")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(ROOT)}
+    environment = meet(2)
     ranks = [
-        Forked([sys.executable, "-c", SCRIPT, str(path)], cwd=ROOT, env={**os.environ, **common, "RANK": str(rank)})
+        Forked([sys.executable, "-c", SCRIPT, str(path)], cwd=ROOT, env={**environment, "RANK": str(rank)})
         for rank in (0, 1)
     ]
     try:
