@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 from playwright.sync_api import Page
+
+from tests.support.waiting import wait_for
 
 NONSENSE = r"\b(undefined|NaN|None|null|Infinity|nan|inf|\[object Object\])\b"
 
@@ -82,22 +82,27 @@ def measure_shift(page: Page) -> tuple[float, list[list[object]]]:
     return sum(float(entry[0]) for entry in shifts), shifts
 
 
-def wait_for_text(page: Page, wanted: str, limit_s: float = 60.0) -> str:
-    """Return what the page's main part reads once it holds the text: some of it is drawn by scripts."""
-    deadline = time.monotonic() + limit_s
-    while wanted not in (text := page.inner_text("main")):
-        assert time.monotonic() < deadline, f"{wanted!r} is not in {text!r}"
-        time.sleep(0.05)
-    return text
+def wait_until(page: Page, expression: str) -> None:
+    """Poll, because the content policy forbids what Playwright's own waiting does."""
+    wait_for(lambda: page.evaluate(expression), lambda: f"never true: {expression}")
 
 
-def wait_for_charts(page: Page, limit_s: float = 60.0) -> None:
-    """Wait until the charts in view are drawn. Polls: the content policy forbids Playwright's own waiting."""
+def wait_for_text(page: Page, wanted: str) -> None:
+    """Wait until the page's main part holds the text: some of it is drawn by scripts."""
+    wait_for(lambda: wanted in page.inner_text("main"), lambda: f"{wanted!r} is not in {page.inner_text('main')!r}")
+
+
+def wait_for_charts(page: Page) -> None:
+    """Wait until the charts in view are drawn."""
     drawn = """() => [...document.querySelectorAll("figure.chart")].filter((chart) => {
       const box = chart.getBoundingClientRect();
       return box.top < innerHeight && box.bottom > 0 && box.height > 0;
     }).every((chart) => chart.dataset.state === "drawn")"""
-    deadline = time.monotonic() + limit_s
-    while not page.evaluate(drawn):
-        assert time.monotonic() < deadline, "a chart in view is not drawn"
-        time.sleep(0.02)
+    wait_until(page, drawn)
+
+
+def draw_all(page: Page) -> None:
+    """Scroll every chart into view and wait until all are drawn."""
+    for chart in page.query_selector_all("figure.chart"):
+        chart.scroll_into_view_if_needed()
+    wait_until(page, "[...document.querySelectorAll('figure.chart')].every(f => f.dataset.state === 'drawn')")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,19 +12,10 @@ from playwright.sync_api import Page
 from tests.support.serving import serve
 from tests.support.traces import build_trace, training_steps
 
-PATIENCE_S = 120.0
-
 
 def _upload(page: Page, server: str, path: Path) -> None:
     page.goto(f"{server}/")
     page.set_input_files("#drop-files", str(path))
-
-
-def _wait_for_run(page: Page, name: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while f"/runs/{name}" not in page.url and time.monotonic() < deadline:
-        page.wait_for_timeout(100)
-    assert f"/runs/{name}" in page.url
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +34,7 @@ def trace(tmp_path: Path) -> Path:
 
 def test_a_chosen_trace_opens_as_a_run_with_a_device(page: Page, server: str, trace: Path) -> None:
     _upload(page, server, trace)
-    _wait_for_run(page, "chosen")
+    page.wait_for_url("**/runs/chosen**")
     page.goto(f"{server}/runs/chosen/device")
     assert page.locator("h2", has_text="Device 0: NVIDIA H100").count() == 1
 

@@ -1,4 +1,4 @@
-"""Memory and resources, and Ranks as a person uses them: charts draw, a click picks a moment, cells speak, keys lead here."""
+"""Memory and resources, and Ranks as a person uses them: charts draw, a click picks a moment, cells speak."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page
 
 from collector.format.schema.manifest import Signal
-from tests.browser.test_overall_steps import draw_all, wait_until
+from tests.browser.looking import draw_all, wait_until
 from tests.support.live import edit_rank
 from tests.support.machines import build_machine, build_ranks
 from tests.support.runs import RunPlan, build_run
@@ -89,14 +89,3 @@ def test_the_table_sorts_and_a_rank_is_chosen_for_every_page(page: Page, machine
     page.click(".rank-table tbody tr:first-child .rank-number")
     page.wait_for_url("**rank=3*")
     assert "rank=3" in (page.get_attribute("nav a[data-key=s]", "href") or "")
-
-
-def test_keys_lead_to_both_pages(page: Page, machines: str) -> None:
-    page.goto(f"{machines}/runs/slow/")
-    page.locator("body").press("g")
-    page.locator("body").press("r")
-    page.wait_for_url("**/ranks*")
-    page.locator("body").press("g")
-    page.locator("body").press("m")
-    page.wait_for_url("**/memory*")
-    assert page.inner_text("main h1") == "Memory and resources"

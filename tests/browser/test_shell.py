@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.support.runs import RunPlan, build_run
 
 
-def test_search_and_compare_two_runs(page: Page, server: str) -> None:
+def test_runs_are_searched_judged_and_compared(page: Page, server: str) -> None:
     page.goto(server)
     expect(page.locator("table.runs tbody tr")).to_have_count(5)
     page.keyboard.press("/")
@@ -18,18 +18,13 @@ def test_search_and_compare_two_runs(page: Page, server: str) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("table.runs tbody tr")).to_have_count(1)
     assert page.url.endswith("/?q=slow")
+    expect(page.locator("tr", has_text="slow-transform").locator(".verdict-cell")).to_have_text("Input")
     page.goto(server)
     page.get_by_label("Compare healthy").check()
     expect(page.get_by_role("button", name="Select one more to compare")).to_be_disabled()
     page.get_by_label("Compare slow-transform").check()
     page.get_by_role("button", name="Compare 2 runs").click()
     expect(page.locator(".verdict")).to_contain_text("95.6 ms")
-
-
-def test_verdicts_are_filled_in(page: Page, server: str) -> None:
-    page.goto(server)
-    line = page.locator("tr", has_text="slow-transform")
-    expect(line.locator(".verdict-cell")).to_have_text("Input")
 
 
 def test_the_theme_is_kept_and_goes_back_to_the_systems(page: Page, server: str) -> None:
@@ -51,9 +46,10 @@ def test_the_theme_is_kept_and_goes_back_to_the_systems(page: Page, server: str)
 
 def test_keys_lead_to_pages_and_can_be_switched_off(page: Page, server: str) -> None:
     page.goto(f"{server}/runs/ranks/?rank=2")
-    page.keyboard.press("g")
-    page.keyboard.press("s")
-    page.wait_for_url("**/runs/ranks/steps?rank=2")
+    for key, slug in (("r", "ranks"), ("m", "memory"), ("s", "steps")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        page.wait_for_url(f"**/runs/ranks/{slug}?rank=2")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.get_by_label("Single-letter keys are on").uncheck()

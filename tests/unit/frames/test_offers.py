@@ -22,6 +22,7 @@ from collector.frames.discovery import find_layout, find_lists, find_shift
 from collector.frames.offers import Family, ForeignError, Offers
 from collector.frames.posting import TRAINER, Post, find_thread, post_thread
 from collector.frames.reading import MOST_FRAMES, LayoutError, StackReader
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux only")
 
@@ -258,16 +259,8 @@ def test_a_worker_is_read_however_it_is_started(tmp_path: Path, way: str) -> Non
     worker = context.Process(target=_wait, args=(str(tmp_path), event))
     worker.start()
     offers = Offers(tmp_path, Family(os.getpid()))
-    found = list(offers.take())
-    deadline = time.monotonic() + 60.0
-    while not found and time.monotonic() < deadline:
-        time.sleep(0.05)
-        found = list(offers.take())
-    ((post, reader),) = found
+    ((post, reader),) = wait_for(lambda: list(offers.take()))
     assert post.pid == worker.pid
-    names: list[str] = []
-    while "_wait" not in names and time.monotonic() < deadline:
-        names = [code.name for place in reader.read() or () if (code := reader.describe(place[0]))]
-    assert "_wait" in names
+    wait_for(lambda: "_wait" in [code.name for at in reader.read() or () if (code := reader.describe(at[0]))])
     event.set()
     worker.join()

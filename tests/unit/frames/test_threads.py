@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from collector.frames import threads
 from collector.frames.threads import Threads
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the system shows states of threads on Linux only")
 _SLEEPS = "import sys, time; print(flush=True); time.sleep(60)"
@@ -25,10 +25,7 @@ def test_threads_that_compute_are_counted(code: str, running: int) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         found = Threads(process.pid, process.pid)
-        deadline = time.monotonic() + 30.0
-        while found.look() != (not running, running) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert found.look() == (not running, running)
+        wait_for(lambda: found.look() == (not running, running), found.look)
         process.kill()
         process.wait()
         assert found.look() is None

@@ -18,6 +18,7 @@ from collector.format.schema.errors import RangeError, RunError
 from tests.support.marked import record_ranges
 from tests.support.recording import record as record_loop
 from tests.support.scripts import run_script
+from tests.support.waiting import wait_for
 
 
 def test_ranges_nest_on_each_path(tmp_path: Path) -> None:
@@ -240,9 +241,7 @@ def test_what_a_killed_process_marked_is_kept(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
     """
     run_script(tmp_path, script, expected=-9)
-    deadline = time.monotonic() + 120
-    while not has_ended(tmp_path / "run") and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for(lambda: has_ended(tmp_path / "run"))
     run = collector.open_run(tmp_path / "run")
     assert run.frame("ranges").path.value_counts().to_dict() == {"outer/inner": 1000}
 

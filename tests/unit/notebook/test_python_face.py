@@ -50,12 +50,6 @@ def test_what_can_be_no_run_is_a_plain_error(tmp_path: Path, name: str) -> None:
             collector.open_run(name, base_dir=base_dir)
 
 
-def test_a_run_says_its_name_state_ranks_and_steps(tmp_path: Path) -> None:
-    run = collector.open_run(build_run(tmp_path / "digits", RunPlan(steps=7, ranks=2)))
-    assert repr(run) == "Run('digits', complete, 2 ranks, 7 steps)"
-    assert repr(run.rank(1)) == "RankRun(1, complete, 7 steps)"
-
-
 def test_a_run_that_vanished_still_has_a_text(tmp_path: Path) -> None:
     path = build_run(tmp_path / "digits", RunPlan(steps=3))
     run = collector.open_run(path)

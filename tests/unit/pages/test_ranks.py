@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import shutil
 import struct
-import time
 import zlib
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from tests.support.live import edit_rank, edit_run
 from tests.support.machines import build_ranks
 from tests.support.ranks_page import show_ranks
 from tests.support.runs import MS, RunPlan, build_run
+from tests.support.waiting import wait_for
 
 
 def show(path: Path, **query: str) -> RanksPage:
@@ -36,11 +36,7 @@ def show(path: Path, **query: str) -> RanksPage:
 
 def compare(path: Path, **query: str) -> Comparison:
     """Return what is shown of the ranks; those of very many are waited for."""
-    until_s = time.monotonic() + 120
-    while (page := show(path, **query)).progress and time.monotonic() < until_s:
-        time.sleep(0.05)
-    assert page.comparison is not None
-    return page.comparison
+    return wait_for(lambda: None if (page := show(path, **query)).progress else page.comparison)
 
 
 def test_the_slow_rank_and_the_phase_that_grew_are_named(tmp_path: Path) -> None:

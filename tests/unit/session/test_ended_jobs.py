@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from collector.format.run import Run, open_run
 from profiler_server.report.brief import write_brief
 from tests.support.forking import ROOT
 from tests.support.ranks import meet
+from tests.support.waiting import wait_for
 
 LIMIT_S = 120
 SKIPS = """
@@ -75,11 +75,8 @@ def launch(command: Sequence[str]) -> None:
 
 def open_settled(path: Path) -> Run:
     """Open a run of a job that is over, once its recorders have written all that they know."""
-    end = time.monotonic() + LIMIT_S
     run = open_run(path)
-    while any(run.rank(rank).manifest.ended_unix_ns is None for rank in run.ranks):
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    wait_for(lambda: all(run.rank(rank).manifest.ended_unix_ns for rank in run.ranks))
     return run
 
 

@@ -19,6 +19,7 @@ from tests.support import facts as make
 from tests.support.forking import Forked
 from tests.support.must import must
 from tests.support.scripts import run_script
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux only")
 
@@ -162,9 +163,7 @@ def test_what_was_written_outlives_a_kill(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(_write(steps=100_000))
     with Forked([sys.executable, "script.py"], cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
         folder = tmp_path / "run/profiler/rank_0/stacks"
-        deadline = time.monotonic() + 120.0
-        while not (folder.is_dir() and any(folder.glob("*.parquet"))) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_for(lambda: any(folder.glob("*.parquet")))
         os.kill(process.pid, signal.SIGKILL)
     run = Run(tmp_path / "run")
     deadline = time.monotonic() + 60.0

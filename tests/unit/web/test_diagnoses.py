@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from profiler_server.web import verdicts
 from profiler_server.web.shell import Panel
 from profiler_server.web.verdicts import Diagnoses
 from tests.support.runs import RunPlan, build_run
+from tests.support.waiting import wait_for
 
 
 def look(kept: Diagnoses, base: Path) -> Panel | None:
@@ -24,11 +24,7 @@ def look(kept: Diagnoses, base: Path) -> Panel | None:
 
 
 def wait_for_panel(kept: Diagnoses, base: Path) -> Panel:
-    deadline = time.monotonic() + 120
-    while (panel := look(kept, base)) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return panel
+    return wait_for(lambda: look(kept, base))
 
 
 def test_a_run_that_records_is_judged_again_after_a_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
