@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
+DEFAULT_PATH = "profiler_output"
 _MOST_RANKS = 1 << 24
 """A larger number in a variable, or a negative number, is a mistake and not a rank."""
 _RANK_VARIABLES = (

@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collector.format.schema.wording import format_ranks_named
-from collector.hangs.positions import Group, RankPosition, list_ranks
+from collector.hangs.positions import IN_BACKWARD, Group, RankPosition, list_ranks
 
 _BACKWARD = "backward"
-_IN_BACKWARD = "DDP"
-"""Text in the name of a reduction that the backward waits for."""
 _ALL = Group("", is_whole=True)
 
 
@@ -124,7 +122,7 @@ def _tell_groups(positions: Sequence[RankPosition]) -> Sequence[RankPosition]:
     """
     if any(position.counts for position in positions):
         return positions
-    reduces = any(_IN_BACKWARD in position.name for position in positions)
+    reduces = any(IN_BACKWARD in position.name for position in positions)
     return [
         replace(position, counts=((_ALL, position.ended),), group="", backward_group="" if reduces else None)
         for position in positions

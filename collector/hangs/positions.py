@@ -19,6 +19,17 @@ _MOST_MEMBERS = 1024
 _LONGEST_NAME = 100
 _LONGEST_STACK = 400
 _NO_LABEL = ("", "undefined")
+IN_BACKWARD = "DDP"
+"""Text in the name of a reduction that the backward waits for."""
+_OF_TWO = ("send", "recv", "recv_anysource")
+
+
+def is_of_all(name: str) -> bool:
+    """Return whether all ranks of a group make calls of this name equally often.
+
+    False for calls between two ranks, and for DDP's reductions, which each rank samples at its own times.
+    """
+    return name not in _OF_TWO and IN_BACKWARD not in name
 
 
 @dataclass(frozen=True)

@@ -19,17 +19,15 @@ from typing import Any
 
 from collector.context.hooks import ImportWatch
 from collector.edge import Edge, log_failure
-from collector.environment import is_main_interpreter
+from collector.environment import DEFAULT_PATH, PATH_VARIABLE, is_main_interpreter
 from collector.marks import outlet as outlets
 from collector.session import refused
 from collector.storage.urls import find_spool, is_url
 
 OPTIONS_VARIABLE = "PROFILER_OPTIONS"
-PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
 KINETO_LEVEL_VARIABLE = "KINETO_LOG_LEVEL"
 ERRORS_ONLY = "99"
 """At any lower level, Kineto prints its own lines whenever a window opens or closes."""
-DEFAULT_PATH = "profiler_output"
 _LONGEST_LINE = 600
 _is_active = False
 _log = logging.getLogger("stepscope")

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from collector.edge import Edge, log_failure
+from collector.environment import DEFAULT_PATH, PATH_VARIABLE
 from collector.format.schema.errors import OptionError, SessionError, StepscopeError
 from collector.format.schema.facts import UNTOLD
 from collector.notebook.run import Run
@@ -37,8 +38,6 @@ from collector.sidecar.coverage_warnings import NO_STEP_FOUND
 if TYPE_CHECKING:
     from collector.session.bucket import Bucket
 
-PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
-DEFAULT_PATH = "profiler_output"
 _log = logging.getLogger("stepscope")
 _live: Profiler | None = None
 

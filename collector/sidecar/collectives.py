@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collector.hangs.positions import MOST_GROUPS
+from collector.hangs.positions import IN_BACKWARD, MOST_GROUPS, is_of_all
 from collector.notes import read_notes
 from collector.ring.clock import Clock
 from collector.sidecar.steps.calls import Call
@@ -20,8 +20,6 @@ THIN_FROM = 50_000
 """Number of calls after which only every 16th step is listed; after 16 times as many calls, every 256th, and so on."""
 _MOST_WAITING = 512
 _UNKNOWN = {"name": "(unknown)", "group": ""}
-_IN_BACKWARD = "DDP"
-_OF_TWO = ("send", "recv", "recv_anysource")
 """Names of calls between only two ranks of a group."""
 
 
@@ -49,7 +47,7 @@ class CollectiveRows:
             kind = self._find_kind(call.what)
             group = str(kind.get("group", ""))
             index = self._indices[group] = self._indices.get(group, 0) + 1
-            if _is_of_all(kind):
+            if is_of_all(str(kind["name"])):
                 self._ended[group] = self._ended.get(group, 0) + 1
             if listed:
                 row = {"step": done.step if done.kind == "train" else None, "group": group, "index": index - 1}
@@ -77,7 +75,7 @@ class CollectiveRows:
         if call is None:
             return {}
         kind = self._find_kind(call.what)
-        group = str(kind.get("group", "")) if _is_of_all(kind) else ""
+        group = str(kind.get("group", "")) if is_of_all(str(kind["name"])) else ""
         return {"name": kind["name"], "bytes": call.bytes, "is_begun": begun is not None, "group": group}
 
     def describe_groups(self, calls: Sequence[Call]) -> list[dict[str, Any]]:
@@ -88,7 +86,7 @@ class CollectiveRows:
         open_row = Counter(
             str(kind.get("group", ""))
             for call, kind in zip(calls, kinds, strict=True)
-            if _is_of_all(kind) and not call.is_open
+            if is_of_all(str(kind["name"])) and not call.is_open
         )
         told: dict[str, dict[str, Any]] = {}
         for kind in [*self._kinds, *kinds]:
@@ -101,7 +99,7 @@ class CollectiveRows:
     @property
     def backward_group(self) -> str | None:
         """The process group in which backwards reduce gradients without a visible call, None if there is none."""
-        return next((str(kind.get("group", "")) for kind in self._kinds if _IN_BACKWARD in str(kind["name"])), None)
+        return next((str(kind.get("group", "")) for kind in self._kinds if IN_BACKWARD in str(kind["name"])), None)
 
     def count(self) -> int:
         """Return the number of calls in the rows so far."""
@@ -129,15 +127,6 @@ class CollectiveRows:
             except (OSError, ValueError):
                 return _UNKNOWN
         return self._kinds[what] if what < len(self._kinds) else _UNKNOWN
-
-
-def _is_of_all(kind: Mapping[str, Any]) -> bool:
-    """Return whether all ranks of a group make such calls equally often.
-
-    False for calls between two ranks, and for DDP's reductions, which each rank samples at its own times.
-    """
-    name = str(kind["name"])
-    return name not in _OF_TWO and _IN_BACKWARD not in name
 
 
 def is_listed(step: int, calls: int) -> bool:

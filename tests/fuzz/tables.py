@@ -94,7 +94,7 @@ def _exaggerate(chance: random.Random, data: pa.Table, name: str) -> pa.Table:
     values = [(one if same else odd()) if chance.random() < share else value for value in data[name].to_pylist()]
     try:
         return _replace(data, name, pa.array(values, kind))
-    except (pa.ArrowException, TypeError):
+    except (pa.ArrowException, TypeError, OverflowError):
         return data
 
 

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from collector import server
 from collector.ending import SIGNALLED, unwind_at_signals
+from collector.environment import DEFAULT_PATH
 from collector.expendable import build_environment
 from collector.format.schema.errors import OutputError, RunError, UsageError
 from collector.format.schema.removal import Made, make_run_folder, remove_empty, remove_tree
 from collector.format.schema.wording import format_number_of
-from collector.launch.activation import DEFAULT_PATH
 from collector.launch.children import LOG_FILE, make_printable, read_log_end, refuse_output, say, start_recording
 from collector.launch.pairs.checkout import (
     BASE,

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from collector.environment import DEFAULT_PATH
 from collector.format.schema.errors import UsageError
 from collector.format.schema.removal import scratch_folder
-from collector.launch.activation import DEFAULT_PATH
 from collector.launch.launchers import find_launcher, read_workers
 from collector.launch.origin import VARIABLE
 from collector.launch.pairs.worktree import add_worktree, ask_git, guard_worktree

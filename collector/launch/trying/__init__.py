@@ -23,12 +23,12 @@ import psutil
 
 from collector import server
 from collector.ending import SIGNALLED, unwind_at_signals
+from collector.environment import DEFAULT_PATH
 from collector.format.run import open_run
 from collector.format.schema.errors import RunError, UsageError
 from collector.format.schema.removal import scratch_folder
 from collector.format.schema.wording import format_number_of
 from collector.format.schema.writing import replace_text
-from collector.launch.activation import DEFAULT_PATH
 from collector.launch.children import LOG_FILE, make_printable, read_log_end, refuse_output, say
 from collector.launch.launchers import find_launcher
 from collector.launch.origin import PLAN_VARIABLE

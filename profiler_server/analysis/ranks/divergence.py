@@ -26,12 +26,10 @@ from collector.format.rank import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.reading import read_count
 from collector.format.steps import read_integers
-from collector.hangs.positions import read_position
+from collector.hangs.positions import is_of_all, read_position
 from profiler_server.analysis.ranks.ends import Collective, Meeting
 
 _COLUMNS = ("step", "name", "group", "index", "bytes", "dtype", "held_ns", "start_ns")
-_OF_TWO = ("send", "recv", "recv_anysource")
-_IN_BACKWARD = "DDP"
 _UNEVEN = ("gather", "scatter", "alltoall", "all_to_all")
 """Collectives in which ranks may contribute different sizes."""
 _THIN_FROM = 50_000
@@ -178,7 +176,7 @@ def _read_groups(rank: RankRun, kinds: dict[Collective, int]) -> dict[str, Calls
     step, index = read_integers(table, "step", _NO_STEP), read_integers(table, "index")
     start_ns = read_integers(table, "start_ns")
     kind = _number_kinds(table, kinds)
-    is_of_all = np.array([text not in _OF_TWO and _IN_BACKWARD not in text for text in name], np.bool_)
+    is_shared = np.array([is_of_all(text) for text in name], np.bool_)
     detailed = frozenset(
         number
         for window in rank.manifest.windows
@@ -187,8 +185,8 @@ def _read_groups(rank: RankRun, kinds: dict[Collective, int]) -> dict[str, Calls
     found = {}
     for one in dict.fromkeys(group.tolist()):
         own: Mask = group == one
-        kept = own & is_of_all
-        numbered = bool(is_of_all[own].all())
+        kept = own & is_shared
+        numbered = bool(is_shared[own].all())
         is_thin = len(index) > 0 and int(index[own].max()) >= _THIN_FROM
         steps = _fill_steps(step[kept])
         found[one] = Calls(rank.rank, one, steps, kind[kept], index[kept], start_ns[kept], numbered, detailed, is_thin)
