@@ -25,7 +25,7 @@ from collector.context.signals import Signal, SignalContext
 from collector.edge import unseen
 from collector.format.schema.modes import restrict
 from collector.format.schema.removal import replace
-from collector.options import Options
+from collector.options import Options, WindowOption
 from collector.ring.codes import DETAILED
 from collector.ring.windows import (
     NO_WINDOW,
@@ -53,6 +53,9 @@ _BUSY = (
 )
 _NO_DEVICE = 'activities="device" was asked for, and PyTorch sees no device here: the detailed window records the CPU.'
 _log = logging.getLogger("stepscope")
+COSTLY_NS = 50_000_000
+"""A step that takes so much longer in a window has some 30,000 operators or more; saving them stops the training for 10 times
+as long. A window that nobody asked for closes after such a step."""
 PATIENCE_S = 1.0
 """Longest wait, in seconds, for another thread to close its window."""
 _LEFT_OPEN = "The detailed window was closed by another thread than the one that opened it, so it could not be saved."
@@ -79,6 +82,7 @@ class WindowSignal(Signal):
         self._window: _Window | None = None
         self._switching: int | None = None
         self._foreign = 0
+        self._boundary_ns = 0
         self._undo = Undo()
         self._of_thread = threading.local()
 
@@ -133,14 +137,22 @@ class WindowSignal(Signal):
             return
         if self._window is not None:
             self._window.ends_unix_ns.append(time.time_ns())
-            if len(self._window.ends_unix_ns) >= self._window.plan.count:
+            if len(self._window.ends_unix_ns) >= self._window.plan.count or self._is_costly(self._window):
                 self._close()
         elif self._plan is not None and ended >= self._plan.first - 2:
             self._header[WINDOW_SLOT] = WINDOW_NEAR
+            before_ns, self._boundary_ns = self._boundary_ns, time.perf_counter_ns()
             if ended >= self._plan.first - 1:
-                self._open(ended + 1, self._plan)
+                self._open(ended + 1, self._plan, self._boundary_ns - before_ns if before_ns else None)
 
-    def _open(self, step: int, plan: Order) -> None:
+    def _is_costly(self, window: _Window) -> bool:
+        """Return whether a window that nobody asked for has made its first step much longer than the step before."""
+        asked = self._context.options.window != WindowOption() if window.plan.trigger == "option" else False
+        if asked or window.plan.trigger == "control" or window.usual_ns is None or len(window.ends_unix_ns) > 1:
+            return False
+        return window.ends_unix_ns[0] - window.start_unix_ns - window.usual_ns >= COSTLY_NS
+
+    def _open(self, step: int, plan: Order, usual_ns: int | None = None) -> None:
         if self._foreign or torch.autograd._profiler_enabled():
             # Logged once; the window is tried again at each step until the other session has ended.
             if self._busy_for is not plan:
@@ -149,7 +161,7 @@ class WindowSignal(Signal):
             return
         self._plan = None
         with self._context.shielded(self.name), self._as_ours():
-            self._window = _Window(step, plan, self._context.options)
+            self._window = _Window(step, plan, self._context.options, usual_ns)
         if self._window is None:  # Kineto refused to start
             return
         self._of_thread.end = _EndOfThread(self._window, self._close_ended)
@@ -268,12 +280,14 @@ class _EndOfThread:
 
 
 class _Window:
-    """One session on the calling thread. `ends_unix_ns` are the ends of its steps on Kineto's clock."""
+    """One session on the calling thread. `ends_unix_ns` are the ends of its steps on Kineto's clock. `usual_ns` is the length
+    of the step before, None if unknown."""
 
-    def __init__(self, step: int, plan: Order, options: Options) -> None:
+    def __init__(self, step: int, plan: Order, options: Options, usual_ns: int | None = None) -> None:
         before = time.perf_counter_ns()
         self.first_step = step
         self.plan = plan
+        self.usual_ns = usual_ns
         self.pid, self.thread = os.getpid(), threading.get_ident()
         self.ends_unix_ns: list[int] = []
         self.is_open = True
@@ -288,7 +302,7 @@ class _Window:
         with leave_out_lines(_OLDER_MEMORY):
             del older
         self._stall_ns = time.perf_counter_ns() - before
-        self._start_unix_ns = time.time_ns()
+        self.start_unix_ns = time.time_ns()
 
     def save(self, events: Path) -> None:
         """Stop the session and save the trace, then the note that marks the trace as complete. OSError passes through."""
@@ -305,7 +319,7 @@ class _Window:
         replace(partial, path)
         self._stall_ns += time.perf_counter_ns() - before
         ends = tuple(self.ends_unix_ns)
-        times = (self._start_unix_ns, end_unix_ns, ends, self._stall_ns)
+        times = (self.start_unix_ns, end_unix_ns, ends, self._stall_ns)
         write_window(events, WindowNote(self.first_step, *times, self.plan.trigger))
 
     def drop(self) -> None:

@@ -115,6 +115,26 @@ def test_windows_that_are_ordered_are_taken_one_after_the_other(tmp_path: Path) 
     assert detailed == [2, 3, 8, 11, 12, 17]
 
 
+@pytest.mark.parametrize(
+    ("window", "costly_ns", "last"),
+    [("auto", 20_000_000, 10), ("auto", 10**12, 12), ((9, 3), 20_000_000, 11)],
+    ids=["many operators", "few", "asked for"],
+)
+def test_a_window_that_nobody_asked_for_ends_after_a_step_that_it_makes_much_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: Any, costly_ns: int, last: int
+) -> None:
+    monkeypatch.setattr(module, "COSTLY_NS", costly_ns)
+    numbers = torch.zeros(8)
+
+    def call_operators(step: int) -> None:
+        for place in range(12_000 if step > 9 else 0):
+            numbers[place % 8] = 1.0
+
+    run = record(tmp_path, lambda: train(14, call_operators), window=window).run
+    ((_, found, _),) = list_windows(run)
+    assert found == last
+
+
 LIVE = """
 import itertools, sys, time, torch
 from pathlib import Path
