@@ -62,7 +62,7 @@ def leave_out_python(program: Program) -> Program:
         return program
     is_module, path = program.arguments[:1] == ("-m",), shutil.which(program.name)
     words = program.arguments[is_module:]
-    if path is None or os.path.dirname(os.path.abspath(path)) != os.path.dirname(sys.executable):
+    if path is None or not _is_this_python(path):
         raise UsageError(
             f"{program.name} is another Python than {sys.executable}; in it: {program.name} -m collector.launch …"
         )
@@ -71,6 +71,16 @@ def leave_out_python(program: Program) -> Program:
             "profiler-run records a script or, after -m, a module; with flags of Python: python -O -m collector.launch train.py"
         )
     return Program(words[0], is_module, words[1:])
+
+
+def _is_this_python(path: str) -> bool:
+    """Return whether this process runs that Python. Two environments may share one file, and one folder may hold two
+    versions. A shim of pyenv stands for the Python in use."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.basename(folder) == "shims":
+        return True
+    same_folder = os.path.realpath(folder) == os.path.realpath(os.path.dirname(sys.executable))
+    return same_folder and os.path.samefile(path, sys.executable)
 
 
 def _load_file(program: Program) -> tuple[ModuleType, CodeType]:

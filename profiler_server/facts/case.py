@@ -81,13 +81,13 @@ class Line:
 
 @dataclass(frozen=True)
 class LineOperator:
-    """An operator that a line calls: calls per step, their mean host time, and the mean time of backward nodes that a call
-    makes."""
+    """An operator that a line calls: calls per step, mean host time, mean backward of a call, and its share of all backward."""
 
     name: str
     calls: float
     mean_ns: float
     backward_ns: float = 0.0
+    backward_frac: float = 0.0
 
     @property
     def whole_ns(self) -> float:

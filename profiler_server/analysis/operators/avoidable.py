@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,6 +45,8 @@ _PACKING = ("aten::_pack_padded_sequence", "aten::_nested_tensor_from_mask", "at
 """Operators that leave padding out of what follows."""
 _LEAST_WIDTH = 16
 """Positions behind strides: fewer are also the sizes of other dimensions."""
+_LARGEST_LAYER = 8192
+"""Longer dimensions are no features of a layer."""
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _SHAPE = re.compile(r"\[([\d,]*)\]", re.ASCII)
 _PRODUCT = re.compile(r"mm\b|matmul|bmm")
@@ -65,26 +67,27 @@ def find_wide_shares(rank: RankRun, width: int, rows: int) -> tuple[float, float
     if choose(found, "name", *_PACKING).num_rows:
         return 0.0, 0.0
     widths = {-(-width // stride) for stride in (1, 2, 4) if width >= _LEAST_WIDTH * stride} | {width}
-    sizes = {
-        width * rows: 1,
-        **{each**2 * many: 2 for each in widths for many in (1, rows)},
-        **dict.fromkeys(widths, 1),
-    }
+    joined = {width * rows: 1, **({width**2 * rows: 2} if width**2 * rows > _LARGEST_LAYER else {})}
     grown_ns = [0, 0, 0]
     for row in found.to_pylist():
-        power = _count_wide(row["name"], row["input_shapes"], sizes)
+        power = _count_wide(row["name"], row["input_shapes"], widths, joined)
         grown_ns[max(power, int(row["count"] >= width))] += row["self_ns"]
     whole_ns = max(sum(grown_ns), 1)
     return grown_ns[1] / whole_ns, grown_ns[2] / whole_ns
 
 
-def _count_wide(name: str, shapes: str | None, sizes: Mapping[int, int]) -> int:
-    """Return how many dimensions of an operator's loops are as wide as the batch, two at most. `sizes` is how many each
-    length counts for. A product of matrices loops over the rows and columns of the first and the columns of the second."""
+def _count_wide(name: str, shapes: str | None, widths: Iterable[int], joined: Mapping[int, int]) -> int:
+    """Return how many loops of an operator are as long as the batch is wide, two at most.
+
+    Only one width counts twice: another dimension may have half of it by chance. `joined` are lengths of dimensions that
+    were joined with rows, and how many widths they hold. A product of matrices loops over the rows and columns of the first
+    and the columns of the second.
+    """
     inputs = [list(map(int, _NUMBER.findall(shape))) for shape in _SHAPE.findall(shapes or "")]
-    counts = [sum(sizes.get(length, 0) for length in shape) for shape in inputs]
+    counts = [shape.count(width) for shape in inputs for width in widths]
+    counts += [joined.get(length, 0) for shape in inputs for length in shape]
     if _PRODUCT.search(name) and len(inputs) > 1 and inputs[-1]:
-        counts.append(counts[-2] + sizes.get(inputs[-1][-1], 0))
+        counts += [inputs[-2].count(width) + (inputs[-1][-1] == width) for width in widths]
     most = max(counts, default=0)
     return 2 if most and "attention" in name else min(most, 2)
 

@@ -93,12 +93,13 @@ def _join(
     forward = (track == main) & ~in_node
     of_operator = np.full(len(name), -1)
     of_operator[forward] = _take_nearest(start[forward] + length[forward] // 2, seen, of_sample)
-    outermost = forward & (depth == 0)
+    # Ranges of the user's may lie around operators: no operator is the parent of the outermost ones.
+    outermost = forward & ~np.isin(pc.fill_null(operators["parent"], -1).to_numpy(), operators["id"].to_numpy())
     maker = _find_makers(sequence, start, depth, forward, is_node)
     of_node = np.where(maker >= 0, of_operator[maker], -1) + 1
     backward, unused = (np.bincount(of_node, part[is_node], len(names) + 1)[1:] for part in (length, weights * length))
     in_backward = max(int(length[is_node].sum()), 1)
-    called_by = _find_outermost(start, outermost, maker)
+    called_by = _find_outermost(start, length, outermost, maker)
     backward_ns = np.bincount(called_by[called_by >= 0], length[is_node][called_by >= 0], len(name))
     inside = _mark_covered(seen, start[outermost], length[outermost])
     found = {}
@@ -106,7 +107,7 @@ def _join(
         mine = of_sample == code
         calls = outermost & (of_operator == code)
         found[key] = LineWork(
-            operators=_list_operators(name[calls], length[calls], backward_ns[calls], steps),
+            operators=_list_operators(name[calls], length[calls], backward_ns[calls], steps, in_backward),
             calls=float(calls.sum()) / steps,
             mean_ns=float(length[calls].mean()) if calls.any() else 0.0,
             operator_frac=float(inside[mine].mean()) if mine.any() else 0.0,
@@ -155,12 +156,15 @@ def _find_makers(sequence: Ints, start: Ints, depth: Ints, forward: Mask, is_nod
     return np.where((at >= 0) & (sequence[found] == sequence[is_node]), found, -1)
 
 
-def _find_outermost(start: Ints, outermost: Mask, rows: Ints) -> Ints:
-    """Return the row of the outermost operator that each row began in; -1 stays -1."""
+def _find_outermost(start: Ints, length: Ints, outermost: Mask, rows: Ints) -> Ints:
+    """Return the row of the outermost operator that each row began in, -1 if none; -1 stays -1."""
     order = np.flatnonzero(outermost)
+    if not len(order):
+        return np.full(len(rows), -1)
     order = order[np.argsort(start[order], kind="stable")]
     at = np.searchsorted(start[order], start[rows], side="right") - 1
-    return np.where((rows >= 0) & (at >= 0), order[at] if len(order) else -1, -1)
+    found = order[np.maximum(at, 0)]
+    return np.where((rows >= 0) & (at >= 0) & (start[rows] < start[found] + np.maximum(length[found], 1)), found, -1)
 
 
 def _mark_covered(seen: Ints, start: Ints, length: Ints) -> Mask:
@@ -172,12 +176,13 @@ def _mark_covered(seen: Ints, start: Ints, length: Ints) -> Mask:
 
 
 def _list_operators(
-    name: np.ndarray[Any, np.dtype[np.object_]], length: Ints, backward_ns: Floats, steps: int
+    name: np.ndarray[Any, np.dtype[np.object_]], length: Ints, backward_ns: Floats, steps: int, in_backward: int
 ) -> tuple[LineOperator, ...]:
     kinds, place = np.unique(name.astype(str), return_inverse=True)
-    count = np.bincount(place, minlength=len(kinds))
-    forward, backward = (np.bincount(place, part, len(kinds)) / np.maximum(count, 1) for part in (length, backward_ns))
-    rows = zip(kinds.tolist(), (count / steps).tolist(), forward.tolist(), backward.tolist(), strict=True)
+    count = np.maximum(np.bincount(place, minlength=len(kinds)), 1)
+    forward, backward = (np.bincount(place, part, len(kinds)) for part in (length, backward_ns))
+    columns = (kinds, count / steps, forward / count, backward / count, backward / in_backward)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
     return tuple(sorted((LineOperator(*row) for row in rows), key=lambda entry: -entry.whole_ns)[:_MOST_OPERATORS])
 
 

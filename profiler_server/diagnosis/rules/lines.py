@@ -167,14 +167,13 @@ def _is_converted(spot: Hotspot) -> bool:
 
 def _find_partial(spot: Hotspot) -> tuple[LineOperator | None, float]:
     """Return the operator with most time if it takes parts of tensors whose gradients are whole tensors, and the share of the
-    step that it takes with its backward."""
-    operators = spot.work.operators if spot.work is not None else ()
-    whole_ns = sum(entry.whole_ns for entry in operators)
-    if not whole_ns or not _TAKING_PARTS.fullmatch(operators[0].name):
+    step that these gradients take."""
+    work = spot.work
+    if work is None or not work.operators or not _TAKING_PARTS.fullmatch(work.operators[0].name):
         return None, 0.0
-    most = operators[0]
+    most = work.operators[0]
     is_filled = most.calls >= limits.PART_CALLS and most.backward_ns >= limits.FILLED_TIMES * most.mean_ns
-    return (most, most.whole_ns / whole_ns * spot.whole_frac) if is_filled else (None, 0.0)
+    return (most, most.backward_frac / work.backward_frac * spot.backward_frac) if is_filled else (None, 0.0)
 
 
 def _is_partial(spot: Hotspot) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from collector import open_run
+from collector.format.schema.errors import UsageError
 from collector.launch.launchers import find_launcher, wrap_workers
 from collector.launch.script import Program, leave_out_python
 from tests.unit.launch.programs import LOOP, run_launcher, write_script
@@ -43,6 +44,17 @@ def test_a_python_before_the_script_is_left_out(tmp_path: Path, words: tuple[str
     launched = run_launcher(tmp_path, "-o", "out", "--options", '{"window": null}', *words, "--lr", "1", PATH=path)
     assert launched.stdout == "['--lr', '1'] 0\n", launched.stderr
     assert count_steps(tmp_path / "out") == 3
+
+
+def test_another_version_in_the_same_folder_is_another_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, other = (tmp_path / name for name in ("python3", "python3.9"))
+    for file in (mine, other):
+        file.write_text("")
+        file.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(mine))
+    assert leave_out_python(Program(str(mine), False, ("train.py",))).name == "train.py"
+    with pytest.raises(UsageError, match="another Python"):
+        leave_out_python(Program(str(other), False, ("train.py",)))
 
 
 def test_accelerate_launch_has_its_worker_recorded(tmp_path: Path) -> None:

@@ -215,7 +215,9 @@ def test_a_place_in_memory_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("PROFILER_SPOOL_PATH", str(tmp_path / "spool"))
     place = BucketPlace("memory://bucket/runs/a")
     place.start(layout.rank_path(build_run(place.spool), 0))
-    assert "it needs a place that outlives its process" in place.describe_end()
+    assert place.describe_end().startswith(
+        f"the run is in {place.spool}; memory://bucket/runs/a ends with this process"
+    )
 
 
 def test_urls_are_told_from_paths(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,14 @@ def test_an_item_that_is_no_event_is_named_by_its_place(tmp_path: Path, odd: byt
     assert content[_find_place(tmp_path / "t.json", content) :].startswith(odd)
 
 
+@pytest.mark.parametrize("zeros", [1, 5_000_000])
+def test_a_trace_that_ends_in_zeros_was_cut_short(tmp_path: Path, zeros: int) -> None:
+    whole = b'{"traceEvents": [\n' + b",\n".join(_spell())
+    kept = _read(tmp_path / "t.json", whole + bytes(zeros))
+    assert kept.tables == _read(tmp_path / "t.json", whole).tables
+    assert _codes(kept) == _codes(_read(tmp_path / "t.json", whole))
+
+
 @pytest.mark.parametrize("at", [0, 4, len(EVENTS)])
 def test_arguments_that_are_nested_too_deeply_are_refused(tmp_path: Path, at: int) -> None:
     items = _spell()

@@ -120,6 +120,8 @@ class EventStream:
             text, blocks = yield from self.ahead(text, blocks, self._advance)
         while (block := next(blocks, None)) is not None or text.strip():
             text += block or b""
+            if block is None:  # after a loss of power, a file may end in zeros
+                text = text.rstrip(b"\0")
             chunk, used, ended = descend(partial(self._decode, is_last=block is None), text)
             if chunk is not None:
                 yield chunk

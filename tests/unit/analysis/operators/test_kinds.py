@@ -161,6 +161,22 @@ def test_operators_as_wide_as_the_batch_grow_with_it(
     assert find_wide_shares(run.rank(0), 40, 8) == shares
 
 
+@pytest.mark.parametrize(
+    ("width", "rows", "name", "shapes"),
+    [
+        (64, 64, "aten::addmm", "[[96],[4096,96],[96,96],[],[]]"),
+        (128, 32, "aten::addmm", "[[96],[4096,96],[96,96],[],[]]"),
+        (64, 8, "aten::addmm", "[[256],[512,256],[256,256],[],[]]"),
+        (128, 8, "aten::native_layer_norm", "[[8,128,64],[],[64],[64],[]]"),
+    ],
+)
+def test_features_that_look_like_a_width_do_not_make_a_square(
+    width: int, rows: int, name: str, shapes: str, tmp_path: Path
+) -> None:
+    run = build_case_run(tmp_path / "run", Plant(tables={"operators": [call(name, shapes, 10)]}))
+    assert find_wide_shares(run.rank(0), width, rows) == (1.0, 0.0)
+
+
 def test_a_node_that_ran_twice_is_weighed_by_the_time_that_was_for_nothing() -> None:
     node = "autograd::engine::evaluate_function: AddmmBackward0"
     rows = pa.table(

@@ -161,7 +161,7 @@ def _build_window(path: Path, of_dense: int = 60) -> RankRun:
     run = write_stacks(build_run(path / "run"), [*usual, *PHASES[1:], *_sample_window()])
     rows: list[dict[str, Any]] = []
 
-    def add(name: str, start_us: int, length_us: int, sequence: int, depth: int = 0) -> None:
+    def add(name: str, start_us: int, length_us: int, sequence: int, depth: int = 0, parent: int | None = None) -> None:
         rows.append(
             {
                 "id": len(rows),
@@ -172,6 +172,7 @@ def _build_window(path: Path, of_dense: int = 60) -> RankRun:
                 "name": name,
                 "category": "operator",
                 "sequence": sequence,
+                "parent": parent,
             }
         )
 
@@ -179,9 +180,10 @@ def _build_window(path: Path, of_dense: int = 60) -> RankRun:
         at, node = step * 20_000, 100 * step
         for call in range(40):
             add("aten::tanh", at + 100 * call, 50, node + call)
-        add("aten::linear", at + 4_000, 4_000, node + 40)
-        add("aten::t", at + 4_000, 100, node + 40, depth=1)
-        add("aten::addmm", at + 4_100, 3_800, node + 41, depth=1)
+        add("aten::linear", at + 4_000, 4_000, node + 40, depth=1, parent=10_000)  # a range of the user's, no operator
+        linear = len(rows) - 1
+        add("aten::t", at + 4_000, 100, node + 40, depth=2, parent=linear)
+        add("aten::addmm", at + 4_100, 3_800, node + 41, depth=2, parent=linear)
         for number, length in ((41, 5_000), (40, 1_000), *((call, 50) for call in range(39, -1, -1))):
             begin = rows[-1]["start_ns"] // US - BEGIN // US + rows[-1]["duration_ns"] // US
             name = "autograd::engine::evaluate_function: TanhBackward0"

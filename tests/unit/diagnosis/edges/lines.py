@@ -74,7 +74,7 @@ def _is_looped(**fields: float) -> bool:
 
 
 def _is_partial(times: float = 1e3, calls: float = 30) -> bool:
-    found = LineWork((LineOperator("aten::select", calls, 1e4, times * 1e4),), calls, 1e4, 0.9, 0.5)
+    found = LineWork((LineOperator("aten::select", calls, 1e4, times * 1e4, 0.5),), calls, 1e4, 0.9, 0.5)
     return any("parts of a tensor" in title for title in titles(spot(work=found, backward_frac=0.3)))
 
 
