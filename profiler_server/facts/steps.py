@@ -298,7 +298,8 @@ class Kinds:
     `lookups_frac` is the backward of embeddings with gradients of all rows; a lookup reads at most `rows_frac` of these
     rows. Tables of different shapes have `table_parameters` numbers. `pointwise_calls` is the number of small
     elementwise operators in the backward of a step. `large_frac` is the share of operators that are long enough for
-    several threads, None if unknown. `differentiates_twice` means that a backward runs through a backward.
+    several threads, None if unknown. `differentiates_twice` means that a backward runs through a backward. `factorises`
+    means that a step factorises or inverts matrices, which may need double precision.
     """
 
     convolutions_frac: float = 0.0
@@ -312,6 +313,7 @@ class Kinds:
     pointwise_calls: float = 0.0
     large_frac: float | None = None
     differentiates_twice: bool = False
+    factorises: bool = False
 
     def find_dense_frac(self, update_frac: float, parameters: float) -> float:
         """Return the share of the step that is spent on gradients of all rows of embeddings and on their update.

@@ -37,6 +37,9 @@ _LOOKUPS = frozenset(("aten::embedding", "aten::_embedding_bag"))
 _DENSE = re.compile(r"aten::_?embedding(_bag)?_dense_backward")
 _LAYERS = frozenset(("aten::linear", "aten::mm", "aten::addmm", "aten::matmul"))
 _POINTWISE = frozenset(("elementwise", "activation"))
+_FACTORISING = re.compile(
+    r"aten::_?(linalg_(cholesky|inv|solve|lu|ldl|eig|svd|slogdet|det|qr|lstsq)|cholesky|triangular_solve|logdet|inverse)\w*"
+)
 _MOST_READ = 400
 
 
@@ -71,6 +74,7 @@ def find_kinds(rank: RankRun) -> Kinds:
         pointwise_calls=sum(each.count for each in pointwise if each.self_ns <= SMALL_NS * each.count) / steps.num_rows,
         large_frac=sum(each.self_ns for each in groups if each.self_ns >= PARALLEL_NS * each.count) / whole_ns,
         differentiates_twice=any("BackwardBackward" in each.name for each in groups),
+        factorises=any(_FACTORISING.fullmatch(each.name) for each in groups),
     )
     return _add_lookups(_add_attention(found, groups, whole_ns), groups, whole_ns)
 

@@ -168,10 +168,10 @@ def _judge_bf16_unused(case: Case) -> Finding | None:
 
 
 def _judge_float64(case: Case) -> Finding | None:
-    """Parameters are trained in double precision: twice the bytes, half the vector width, and on most GPUs far less."""
+    """Parameters are trained in double precision where no step factorises matrices: twice the bytes, half the vector width, and on most GPUs far less."""
     double, whole = _count_parameters(case)
-    if not whole or double < limits.FLOAT64_FRAC * whole:
-        return None
+    if not whole or double < limits.FLOAT64_FRAC * whole or case.steps.kinds.factorises:
+        return None  # a Cholesky factor or an inverse may need double precision
     spent_ns = sum(case.steps.phases_ns[name] for name in COMPUTING)
     slow = case.steps.slow_convolutions
     saved = limits.FLOAT64_SAVED_FRAC + (slow.saved_frac - limits.FLOAT64_SAVED_FRAC) * slow.share_frac

@@ -218,6 +218,13 @@ def test_float32_is_expected_to_halve_the_computing_but_for_slow_convolutions(sl
     assert share == pytest.approx(1 - saved * computed / own_ns)
 
 
+def test_nobody_is_told_to_factorise_in_single_precision() -> None:
+    case = device.doubles(1.0)
+    factorising = make.with_steps(case, kinds=replace(case.steps.kinds, factorises=True))
+    assert make.speaks(case, "float64")
+    assert not make.speaks(factorising, "float64")
+
+
 def test_what_surrounds_a_save_goes_with_it() -> None:
     """Three steps flush for twice as long as they save: all of that is taken to the background, but for a tenth."""
     case = base()

@@ -162,6 +162,15 @@ def test_operators_as_wide_as_the_batch_grow_with_it(
 
 
 @pytest.mark.parametrize(
+    ("name", "factorises"),
+    [("aten::linalg_cholesky_ex", True), ("aten::_linalg_slogdet", True), ("aten::linalg_vector_norm", False)],
+)
+def test_factors_of_matrices_are_known(name: str, factorises: bool, tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", Plant(tables={"operators": [call(name, "[[9,9]]", 10)]}))
+    assert find_kinds(run.rank(0)).factorises == factorises
+
+
+@pytest.mark.parametrize(
     ("width", "rows", "name", "shapes"),
     [
         (64, 64, "aten::addmm", "[[96],[4096,96],[96,96],[],[]]"),
