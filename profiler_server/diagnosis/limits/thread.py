@@ -75,5 +75,6 @@ LEAST_OUTSIDE_SAVED = 0.25
 ALIKE_FRAC = 0.1
 """A median within this share of the mean is not shown beside it."""
 
-GRADED_FRAC = 0.5
-"""Time outside of training is a forward that no module runs if its backward takes at least this share of its time."""
+GRADED_FRAC = 0.2
+"""Time outside of training is a forward that no module runs if its backward takes at least this share of its time. A solver
+may keep its factor for the backward."""

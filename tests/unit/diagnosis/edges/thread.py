@@ -66,7 +66,7 @@ def graded(times: float) -> Case:
 
 
 EDGES: Mapping[str, Edge] = {
-    "GRADED_FRAC": Edge(0.5, lambda x: not make.speaks(graded(x), "python_gap")),
+    "GRADED_FRAC": Edge(0.2, lambda x: not make.speaks(graded(x), "python_gap")),
     "UPDATE_FRAC": Edge(0.10, lambda x: make.speaks(updating(x), "optimizer_loop")),
     "OUTSIDE_FRAC": Edge(0.10, lambda x: make.speaks(make.split_step(base(), tail=x), "python_gap")),
     "CHECKPOINT_FRAC": Edge(0.05, lambda x: make.speaks(saving(x), "checkpoint_stall")),
