@@ -68,7 +68,6 @@ class Options:
     resources: bool = True
     stacks: bool = True
     triggers: bool = True
-    probe: bool = False
     level: Level = "info"
     activities: tuple[Activity, ...] = ACTIVITIES
     keep_events: bool = False
@@ -99,7 +98,7 @@ def parse_options(given: Mapping[str, Any]) -> Options:
     values = dict(given)
     if values.get("level") == "important":
         values = {**_IMPORTANT, **values}
-    for name in ("data_pipeline", "memory", "resources", "stacks", "triggers", "probe", "keep_events"):
+    for name in ("data_pipeline", "memory", "resources", "stacks", "triggers", "keep_events"):
         if name in values and not isinstance(values[name], bool):
             raise OptionError(f"{name} takes True or False, not {values[name]!r}")
     if "level" in values and values["level"] not in LEVELS:

@@ -76,8 +76,6 @@ class SignalContext:
     - `gradient_watchers` are called at backwards, updates and clearings on the training thread, during a few steps.
     - `call_watchers` are called after calls of outermost modules in some steps, with start time, module, arguments and
       result.
-    - `fetch_gates` are called on the training thread with a loader's iterator, before each fetch; their exceptions
-      reach the training.
     - `in_backward[0]` is above 0 while the training thread is inside the autograd engine.
     """
 
@@ -98,7 +96,6 @@ class SignalContext:
         self.wait_watchers: list[Callable[[int], None]] = []
         self.gradient_watchers: list[GradientWatcher] = []
         self.call_watchers: list[Callable[[int, Any, tuple[Any, ...], Any], None]] = []
-        self.fetch_gates: list[Callable[[Any], None]] = []
         self.steps = StepCounter(log)
         self.steps.on_guess = self._warn_of_guess
         self.boundaries: list[Callable[[int], None]] = self.steps.callbacks

@@ -25,11 +25,11 @@ WARM_UP_RATIO = 1.25
 """An early step is warm-up if the step, or either of the next two, takes this many times the median and longer than 95
 % of the later steps. So alternating short and long steps are no warm-up."""
 
-Reason = Literal["warm-up", "standstill", "detailed windows", "probe"]
+Reason = Literal["warm-up", "standstill", "detailed windows"]
 _JUDGED = b"stepscope.warm_up_steps"
 _STOOD = b"stepscope.standstills"
 
-SELECTED_COLUMNS = ("kind", "step", "duration_ns", "batch", "loader_start_ns", "detailed", "probed")
+SELECTED_COLUMNS = ("kind", "step", "duration_ns", "batch", "loader_start_ns", "detailed")
 """The columns of `steps` that `select_steps` reads."""
 
 
@@ -109,7 +109,7 @@ class LeftOut:
 class StepSelection:
     """Training steps in time order, as arrays of equal length: number, duration, and masks that label steps.
 
-    `kept` are the steps in an average: not warm-up, not in a detailed window, not in the probe, and without a
+    `kept` are the steps in an average: not warm-up, not in a detailed window, and without a
     standstill (`stood`). `regular` also leaves out the first steps of epochs, whose cost is amortised; the noise and
     the loader model use `regular`.
     """
@@ -121,7 +121,6 @@ class StepSelection:
     first_of_epoch: Mask
     kept: Mask
     regular: Mask
-    probed: Mask
     stood: Mask
 
     @property
@@ -131,7 +130,6 @@ class StepSelection:
             ("warm-up", self.warm_up & ~self.kept),
             ("standstill", self.stood & ~self.warm_up & ~self.kept),
             ("detailed windows", self.detailed & ~self.stood & ~self.warm_up & ~self.kept),
-            ("probe", self.probed & ~self.detailed & ~self.stood & ~self.warm_up & ~self.kept),
         )
         return tuple(LeftOut(reason, self.step[steps]) for reason, steps in kinds if steps.any())
 
@@ -147,17 +145,16 @@ def select_steps(steps: pa.Table) -> StepSelection:
     judged = (steps.schema.metadata or {}).get(_JUDGED)
     warm_up = _find_warm_up(duration) if judged is None else np.arange(len(duration)) < int(judged)
     first = _find_first_of_epoch(train)
-    probed = _find_probed(train)
     stood = find_stood(train)
-    kept = ~warm_up & ~detailed & ~probed & ~stood
-    if kept.sum() < min(WARM_UP_MIN_STEPS, int((detailed & ~probed).sum())):
-        kept = ~warm_up & ~probed & ~stood
-    if not kept.any():  # a choice of probed steps only
+    kept = ~warm_up & ~detailed & ~stood
+    if kept.sum() < min(WARM_UP_MIN_STEPS, int(detailed.sum())):
+        kept = ~warm_up & ~stood
+    if not kept.any():  # a choice of standstills only
         kept = ~warm_up
     regular = kept & ~first
     if 2 * regular.sum() < kept.sum():  # epochs of one or two steps: what comes at each start is the usual step
         regular = kept
-    return StepSelection(read_integers(train, "step"), duration, warm_up, detailed, first, kept, regular, probed, stood)
+    return StepSelection(read_integers(train, "step"), duration, warm_up, detailed, first, kept, regular, stood)
 
 
 def explain_left_out(left_out: Iterable[LeftOut], noun: str = "step") -> str:
@@ -244,12 +241,6 @@ def _find_warm_up(duration: Ints) -> Mask:
         length += 1
     mask[:length] = True
     return mask
-
-
-def _find_probed(train: pa.Table) -> Mask:
-    if "probed" not in train.column_names:
-        return np.zeros(train.num_rows, np.bool_)
-    return read_integers(train, "probed", absent=0) > 0
 
 
 def find_stood(train: pa.Table) -> Mask:

@@ -31,7 +31,6 @@ SOURCES = ("collector", "kineto", "export", "job_operations", "flight_recorder",
 """The sources of a run: a recording, or a format of traces. A redacted run shows no other source."""
 SIGNALS = (
     *(
-        "arithmetic",
         "backward",
         "calls",
         "communication",
@@ -54,7 +53,7 @@ SIGNALS = (
         "phases",
         "points",
     ),
-    *("probe", "queues", "ranges", "resources", "sampler", "saving", "stacks", "stages", "steps", "threads"),
+    *("queues", "ranges", "resources", "sampler", "saving", "stacks", "stages", "steps", "threads"),
     *("torchdata", "triggers", "unused_gradients", "window", "workers"),
 )
 """The signals of a recording that a manifest can name."""
@@ -65,7 +64,6 @@ WARNINGS = (
         "not_written",
         "other_world_size",
         "passed_over",
-        "probe_unavailable",
         "rank_unreadable",
         "ranges_left_open",
     ),

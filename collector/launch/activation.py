@@ -47,10 +47,8 @@ class Settings:
         return self.url or str(self.output_path)
 
 
-def read_settings(
-    output: str | None, options: str | None, environment: Mapping[str, str], *, probe: bool = False
-) -> Settings:
-    """Read the settings from the command line, else from the environment. `probe` switches the option `probe` on.
+def read_settings(output: str | None, options: str | None, environment: Mapping[str, str]) -> Settings:
+    """Read the settings from the command line, else from the environment.
 
     An invalid option is reported and left out; the others are kept. A training of weeks must neither fail because of a
     comma nor end without a record.
@@ -60,8 +58,7 @@ def read_settings(
     path = find_spool(url) if url else Path(place).expanduser().absolute()
     where = "--options" if options is not None else OPTIONS_VARIABLE
     text = options if options is not None else environment.get(OPTIONS_VARIABLE, "")
-    given = _parse(text, where)
-    return Settings(path, {**given, "probe": True} if probe else given, url)
+    return Settings(path, _parse(text, where), url)
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:

@@ -80,8 +80,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("--maximize-clocks needs -np, -ng or -w")
     if problem := _find_pair_problem(given, bool(program)):
         parser.error(problem)
-    if given.probe and (_is_benchmark(given) or given.against is not None):
-        parser.error("--probe is for a recording: it holds batches back, which a comparison would count")
     if given.budget is not None:
         if not given.trying:
             parser.error("--budget is the time that --try may take; add --try")
@@ -89,10 +87,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
             given.budget = _read_budget(given.budget)
         except ValueError:
             parser.error(f"--budget {given.budget}: give a time between 10s and 24h, such as 300s or 5m")
-    if given.trying and (_is_benchmark(given) or given.against is not None or given.probe or not program):
-        parser.error(
-            "--try needs a script or a module by itself; leave out -np, -ng, -w, --baseline, --against and --probe"
-        )
+    if given.trying and (_is_benchmark(given) or given.against is not None or not program):
+        parser.error("--try needs a script or a module by itself; leave out -np, -ng, -w, --baseline and --against")
     given.program = Program(program[0], is_module, (*given_by_launcher, *program[1:])) if program else None
     return given
 
@@ -110,7 +106,6 @@ def _add_options(parser: argparse.ArgumentParser) -> set[str]:
             help="folder for the run (default: PROFILER_OUTPUT_PATH, else profiler_output)",
         ),
         add("--options", metavar="JSON", help="options of the Profiler, such as '{\"window\": [100, 5]}'"),
-        add("--probe", action="store_true", help="measure the step whose batch is ready too; the same as probe=True"),
         add("--version", action="store_true", help="print the version"),
         add("-m", action="store_true", help="what follows is a module's name, as for python -m"),
         bench("-np", "--processes", **many, help="processes on each device (default: 1)"),
@@ -213,7 +208,6 @@ def _run_recorded(given: argparse.Namespace) -> None:
     program: Program = given.program
     own = [f"--output={given.output}"] if given.output else []
     own += [f"--options={given.options}"] if given.options is not None else []
-    own += ["--probe"] if given.probe else []
     launcher = find_launcher(program)
     if launcher is not None:
         run_program(wrap_workers(launcher, program, own))
@@ -224,7 +218,7 @@ def _run_recorded(given: argparse.Namespace) -> None:
         if not begin_trial().records:
             run_program(program)
             return
-    watch = activate(read_settings(given.output, given.options, os.environ, probe=given.probe))
+    watch = activate(read_settings(given.output, given.options, os.environ))
     watch_origin(os.environ)
     try:
         run_program(program)

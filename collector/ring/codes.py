@@ -88,7 +88,5 @@ SPLIT_BACKWARDS = 81 << CODE_SHIFT
 """The steps up to number n ended at the open row's last backwards, one step each. Their updates are unseen."""
 NOT_COUNTED = 82 << CODE_SHIFT
 """The user excludes the batch of the open row, in a loop of inference."""
-PROBED = 83 << CODE_SHIFT
-"""1: from here on the probe holds batches back, or steps find a fuller queue because of the probe; 0: no more."""
 AWAITED = 84 << CODE_SHIFT
 """After COLLECTIVE_START: the wait for the call with this serial begins; 0: the wait has failed."""

@@ -61,8 +61,6 @@ class Profiler:
     stacks: the Python functions that run in each phase and in the DataLoader workers, sampled from another process.
     triggers: whether windows also open by themselves: at a step far longer than usual, or at steps that wait for data.
         They open at most once in five minutes, five times in all.
-    probe: measure the step time with a ready batch, by holding batches back for 2 s in all at most, and measure the cost
-        of some processor settings on copies of some tensors. The training gets the same batches in the same order.
     level: "info"; "important" for steps only, and everything switched on by name; "debug" for call stacks in detailed
         windows too.
     activities: the contents of detailed windows: "cpu", "device", or both.
@@ -84,7 +82,6 @@ class Profiler:
         resources: bool | Default = BY_LEVEL,
         stacks: bool | Default = BY_LEVEL,
         triggers: bool | Default = BY_LEVEL,
-        probe: bool | Default = BY_LEVEL,
         level: Level | Default = BY_LEVEL,
         activities: ActivitiesValue | Default = BY_LEVEL,
         keep_events: bool | Default = BY_LEVEL,
@@ -101,7 +98,6 @@ class Profiler:
             "resources": resources,
             "stacks": stacks,
             "triggers": triggers,
-            "probe": probe,
             "level": level,
             "activities": activities,
             "keep_events": keep_events,

@@ -33,8 +33,6 @@ from collector.sidecar.terminal import describe_terminal
 
 _NO_THREAD = -2
 _SWITCHES = ("data_pipeline", "memory", "resources", "stacks", "triggers")
-_OPT_IN = ("probe",)
-"""Signals that are off by default: their absence gives no message."""
 _log = logging.getLogger("stepscope")
 
 
@@ -217,8 +215,7 @@ class Recording:
         name, option = kind.name, kind.option
         states = self.context.notes.signals
         if not self.options.is_on(option):
-            if option not in _OPT_IN:
-                states[name] = _describe_switch(option, self.options)
+            states[name] = _describe_switch(option, self.options)
             return
         with self.context.shielded(name):
             signal = kind()

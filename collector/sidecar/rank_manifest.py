@@ -68,7 +68,7 @@ def _read_all(kind: Any, entries: Any) -> list[Any]:
     ]
 
 
-_COLUMNS = ("step", "kind", "duration_ns", "detailed", "batch", "loader_start_ns", "probed")
+_COLUMNS = ("step", "kind", "duration_ns", "detailed", "batch", "loader_start_ns")
 _MOST_ROWS = 5_000_000
 
 

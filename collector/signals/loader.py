@@ -101,7 +101,7 @@ class LoaderSignal(Signal):
         words, mask, following, thread, now, get_ident = bind(log)
         reads, read_queues, number_batch, count = self._reads, _read_queues, _number_batch, count_samples
         starts, fail, Tensor = steps.fetch_starts, self._fail_queues, torch.Tensor
-        gates, watchers = self._context.fetch_gates, self._context.call_watchers
+        watchers = self._context.call_watchers
 
         def __next__(iterator: Any) -> Any:
             if get_ident() != thread[0]:
@@ -109,9 +109,6 @@ class LoaderSignal(Signal):
                     return original(iterator)
             try:
                 starts(getattr(iterator, _OWN, 0))
-                if gates:
-                    for gate in tuple(gates):
-                        gate(iterator)
             except BaseException as error:
                 hide_frames(error)
                 raise

@@ -16,7 +16,6 @@ from collector.format.intervals import Ints
 from collector.format.steps import find_stall_limit
 from profiler_server.analysis.change_points import find_shift
 from profiler_server.analysis.data.prediction import predict_without_loading
-from profiler_server.analysis.recorded_facts import read_products, read_subnormals
 from profiler_server.analysis.stacks.naming import bound_share
 from profiler_server.analysis.stacks.stacks import Stacks
 from profiler_server.analysis.steps.interruptions import StepCauses
@@ -41,8 +40,6 @@ def derive(case: Case) -> Case:
         case,
         steps=_derive_steps(case.steps),
         loading=replace(case.loading, choices=_choose(case)),
-        subnormals=read_subnormals(case.facts),
-        products=read_products(case.facts),
     )
 
 

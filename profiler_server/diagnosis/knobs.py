@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from collector.format.phases import IN_MODEL
+from collector.format.phases import COMPUTING, IN_MODEL
 from profiler_server.diagnosis.limits import knobs as limits
 from profiler_server.diagnosis.limits.facts import FEW_ROWS_FRAC
 from profiler_server.facts.case import Case
@@ -202,13 +202,19 @@ def _compute_shorter(case: Case, asked: Asked) -> Iterator[Change]:
         code, full = 'torch.set_float32_matmul_precision("high")', device.full_precision_frac
         share = busy if full is None else full * busy
         yield Change("precision", "TF32", {"matmul_precision": "high"}, code, share)
-    if device.is_used or (case.products is not None and case.products.faster > 1.0 and not case.products.is_autocast):
+    if device.is_used or computed >= limits.COMPUTED_FRAC:
         code = f'with torch.autocast("{"cuda" if device.is_used else "cpu"}", torch.bfloat16): …'
         yield Change("bfloat16", "bfloat16 autocast", {"bfloat16": True}, code, busy)
     if computed >= limits.COMPUTED_FRAC and not kinds.differentiates_twice:
         look = "compile" if kinds.pointwise_calls >= limits.MANY_POINTWISE and _is_of_modules(case) else ""
         bound = computed - min(kinds.large_frac or 0.0, computed) if look else computed
         yield Change("compile", "torch.compile", {"compile": True}, "model.compile()", bound, is_slow=True, look=look)
+
+
+def _flush_subnormals(case: Case, asked: Asked) -> Iterator[Change]:
+    if not case.device.is_used:
+        code, share = "torch.set_flush_denormal(True)", limits.ARITHMETIC_FRAC * case.steps.share(*COMPUTING)
+        yield Change("flush_denormal", "subnormals flushed to zero", {"flush_denormal": True}, code, share)
 
 
 def _is_of_modules(case: Case) -> bool:
@@ -234,10 +240,10 @@ KNOBS: tuple[Callable[[Case, Asked], Iterator[Change]], ...] = (
     _lay_out,
     _attend,
     _compute_shorter,
+    _flush_subnormals,
     _reduce_otherwise,
 )
 PROMISED: Mapping[str, Mapping[str, Any]] = {
-    "bf16_unused": {"bfloat16": True},
     "blocking_copy": {"non_blocking": True},
     "bucket_copies": {"gradient_as_bucket_view": True},
     "bucket_size": {},

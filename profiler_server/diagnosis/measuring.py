@@ -35,7 +35,6 @@ from profiler_server.analysis.ranks.ranks import RankSummary, count_parallel_dev
 from profiler_server.analysis.recorded_facts import (
     read_logged,
     read_model_calls,
-    read_probe,
     read_sampler,
     read_source_lines,
     read_unused_gradients,
@@ -115,7 +114,6 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         anomaly=read_or(None, read_anomaly_work, rank) if manifest.facts.get("anomaly_mode") is True else None,
         unused=_measure_unused(rank),
         calls=_measure_calls(rank),
-        input_free=read_probe(manifest.facts, train),
     )
     return _derive(rank, case)
 

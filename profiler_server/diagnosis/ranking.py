@@ -9,10 +9,7 @@ from typing import Literal
 
 from collector.estimating.model import LoopModel
 from profiler_server.analysis.data.prediction import (
-    Doubt,
-    FedStep,
     find_doubt,
-    predict_fed_step,
     predict_step,
     predict_without_loading,
 )
@@ -22,7 +19,7 @@ from profiler_server.diagnosis.limits.facts import LARGE_PART_FRAC, MIN_GAIN_FRA
 from profiler_server.diagnosis.what_if import bound_by_job, find_min_gain_ns, name_shortened
 from profiler_server.facts.case import Case, Claim, Finding, Rule, WhatIf
 from profiler_server.facts.results import Suggestion
-from profiler_server.format import format_duration, format_share
+from profiler_server.format import format_share
 
 _OF_SLOW_RANK = frozenset({"straggler", "rank_loader"})
 Severity = Literal["high", "medium", "low", "info"]
@@ -78,7 +75,6 @@ class _Prediction:
     low_ns: float
     high_ns: float
     gain_doubt_ns: float
-    is_probed: bool
 
 
 def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
@@ -105,7 +101,6 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
         least_gain_ns=gain_ns * finding.least_frac,
         sure_gain_ns=gain_ns - usual.gain_doubt_ns,
         feeds=what_if.feeds,
-        is_probed=stated.is_probed,
     )
 
 
@@ -120,8 +115,7 @@ def _predict(case: Case, finding: Finding, change: Callable[[LoopModel], LoopMod
     changed = change(now.model)
     floor_ns = min(now.find_floor_ns(case, what_if), now_ns)
     doubt = find_doubt(loop, now.model, changed)
-    fed = _find_fed_step(case, what_if, now, changed, doubt)
-    gain = now_ns - min(max(predict_step(loop, changed) if fed is None else fed.step_ns, floor_ns), now_ns)
+    gain = now_ns - min(max(predict_step(loop, changed), floor_ns), now_ns)
     gain = bound_by_job(case, what_if, gain)
     step = now_ns - gain
     # The loss of the ranks is measured, no matter which simulation this rank's loader has.
@@ -129,23 +123,10 @@ def _predict(case: Case, finding: Finding, change: Callable[[LoopModel], LoopMod
     low, high = step - half, step + half
     if what_if.feeds:  # no change can gain more than a step without any loading
         low = max(low, min(step, predict_without_loading(loop, changed)) - doubt.chance_ns)
-    if fed is not None:
-        low, high = max(fed.low_ns, low), min(max(fed.high_ns, step), high)
     eased_ns = min(limits.EASED_FRAC * step / now_ns, limits.MOST_DOUBT_FRAC) * gain if what_if.eases and gain else 0.0
     low = now_ns - bound_by_job(case, what_if, now_ns - min(low, step - eased_ns))
     low = max(low, floor_ns * (1.0 - eased_ns / max(step, 1.0)), limits.LEAST_LOW_FRAC * step)
-    return _Prediction(step, min(low, step), min(high, now_ns), doubt.gain_ns, fed is not None)
-
-
-def _find_fed_step(case: Case, what_if: WhatIf, now: Fixed, changed: LoopModel, doubt: Doubt) -> FedStep | None:
-    """Return the step that the probe predicts after a change to loading; None if the probe does not apply.
-
-    The probe ran beside equally busy workers. It does not apply to a change that gives workers less work, nor to a step
-    that another change has shortened.
-    """
-    if case.input_free is None or not what_if.feeds or now.touched or len(what_if.touches) > 1:
-        return None
-    return predict_fed_step(case.loading.loop, changed, case.input_free, doubt.step_ns)
+    return _Prediction(step, min(low, step), min(high, now_ns), doubt.gain_ns)
 
 
 def split_findings(
@@ -248,18 +229,13 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
 
 def _say_basis(case: Case, claim: Claim) -> str:
     finding = claim.finding
-    probed = ""
-    if claim.is_probed and case.input_free is not None:
-        probed = (
-            f"The step whose batch is ready was measured by the probe: {format_duration(case.input_free.step_ns)}. "
-        )
     if finding.basis:
-        return probed + finding.basis
+        return finding.basis
     if not claim.feeds:
-        return f"{probed}Computed from the measured times."
+        return "Computed from the measured times."
     check = format_share(case.loading.loop.check)
     simulated = "Simulated with the recorded batch times. Simulating the run as it is gives"
-    return f"{probed}{simulated} {check} of its measured step."
+    return f"{simulated} {check} of its measured step."
 
 
 def _say_order(claim: Claim) -> str:

@@ -19,10 +19,10 @@ from profiler_server.diagnosis.limits.loading import (
     MODERATE_WAIT_FRAC,
 )
 from profiler_server.diagnosis.limits.verdict import BOUND_FRAC, NAMED_WAIT_FRAC
-from profiler_server.facts.loading import Bottleneck, InputFreeStep, Readiness
+from profiler_server.facts.loading import Bottleneck, Readiness
 from profiler_server.facts.machine import HostWaits
 from profiler_server.facts.pipeline import QueueSummary
-from profiler_server.format import format_duration, format_number_of, format_share, shorten_middle
+from profiler_server.format import format_duration, format_share, shorten_middle
 
 Tone = Literal["good", "watch", "bad", "plain"]
 STAGE_WORDS = {"send": "receiving batches", "pin": "pinning", "h2d": "host-to-device copies"}
@@ -179,17 +179,6 @@ def read_watched(watched: Loader, wait_frac: float, noun: str = "step") -> Readi
     busy = "" if watched.cpu_frac is None else f", on a processor for {format_share(watched.cpu_frac)} of that time"
     text = f"It makes each item of {name} when the {noun} asks for it{busy}: nothing reads ahead."
     return Reading(tone, "The training thread reads its own input", text)
-
-
-def read_input_free(free: InputFreeStep, estimate_ns: float, noun: str = "step") -> Reading:
-    """Describe the step that the probe measured, beside the mean step minus its data wait."""
-    received = "" if free.receiving_ns is None else f", {format_duration(free.receiving_ns)} of it receiving the batch"
-    text = (
-        f"{format_duration(free.step_ns)} ({format_duration(free.low_ns)} – {format_duration(free.high_ns)}){received}: "
-        f"measured by the probe over {format_number_of(free.steps, noun)} with the workers at work beside it (cost "
-        f"{format_duration(free.cost_ns)}). The mean {noun} less its data wait is {format_duration(estimate_ns)}."
-    )
-    return Reading("good", f"{noun.capitalize()} with its batch ready", text)
 
 
 def say_completeness(found: str) -> str:

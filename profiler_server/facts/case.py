@@ -9,8 +9,8 @@ from typing import Any, Literal
 from collector.estimating.model import LoopModel
 from profiler_server.diagnosis.limits.facts import CAPPED_DEMAND_FRAC, CAPPED_NEED, MIN_ACCUMULATED, QUEUED_FRAC
 from profiler_server.facts.job import Ranks
-from profiler_server.facts.loading import InputFreeStep, Loading
-from profiler_server.facts.machine import Device, Host, Products, Subnormals
+from profiler_server.facts.loading import Loading
+from profiler_server.facts.machine import Device, Host
 from profiler_server.facts.steps import AnomalyWork, ModelCalls, Sampled, Steps, UnusedGradients, read_column
 
 
@@ -216,8 +216,7 @@ class Case:
     `other_loadings` are the other loaders that feed them.
 
     `stacks` and `lines` are None if no stacks were sampled. `anomaly` is the work of anomaly detection, None if it was
-    off or not found. `input_free` is None if no probe measured the step with a ready batch. `subnormals` and `products`
-    are the results of the probe on the processor's arithmetic.
+    off or not found.
     """
 
     manifest: RankNotes
@@ -232,9 +231,6 @@ class Case:
     anomaly: AnomalyWork | None = None
     unused: UnusedGradients | None = None
     calls: tuple[ModelCalls, ...] = ()
-    input_free: InputFreeStep | None = None
-    subnormals: tuple[Subnormals, ...] = ()
-    products: Products | None = None
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -428,7 +424,7 @@ class Claim:
     small enough. The other figures are for the order. `usual_ns` is the step after a usual version of the fix.
     `least_gain_ns` is the gain of a poor version, and `sure_gain_ns` the usual gain after all doubt about the
     measurement. `feeds` means that the fix changes only the making of batches. `instead_of` is the better fix to which
-    this fix is an alternative. `is_probed` means that the probe measured the step that remains.
+    this fix is an alternative.
     """
 
     rule: Rule
@@ -443,7 +439,6 @@ class Claim:
     feeds: bool = False
     after: str = ""
     instead_of: str = ""
-    is_probed: bool = False
 
     @property
     def gain_order(self) -> int:

@@ -147,27 +147,6 @@ class SamplerTimes:
     batch_ns: float
 
 
-@dataclass(frozen=True)
-class InputFreeStep:
-    """The mean step with ready batches while the workers work, and the range of this mean.
-
-    `cost_ns` is the total delay of the training by the measurement. `receiving_ns` is the time in the step to receive a
-    ready batch, None if the steps for it are not available.
-    """
-
-    step_ns: float
-    low_ns: float
-    high_ns: float
-    steps: int
-    rounds: int
-    cost_ns: int
-    receiving_ns: float | None = None
-
-    @property
-    def half_ns(self) -> float:
-        return (self.high_ns - self.low_ns) / 2
-
-
 Cause = Literal["none", "making", "overhead", "receiving", "processor", "epoch_start", "unmarked"]
 
 

@@ -123,47 +123,6 @@ class Replayed:
 
 
 @dataclass(frozen=True)
-class Subnormals:
-    """The `subnormal` numbers among the `count` numbers of a group: parameters, gradients or optimizer states.
-
-    `plain_ns` is the time to multiply all numbers, `flushed_ns` the time with subnormal numbers flushed to zero. Both
-    are 0 if not measured.
-    """
-
-    group: str
-    count: int
-    subnormal: int
-    plain_ns: int
-    flushed_ns: int
-
-    @property
-    def share_frac(self) -> float:
-        return self.subnormal / self.count
-
-    @property
-    def slower(self) -> float:
-        """The time of the multiplication, divided by its time with subnormal numbers flushed; 1 if not measured."""
-        return self.plain_ns / self.flushed_ns if self.plain_ns and self.flushed_ns else 1.0
-
-
-@dataclass(frozen=True)
-class Products:
-    """Products with the model's largest matrices, in float32 and in bfloat16. `linear_frac` is the share of the model's
-    parameters in matrices."""
-
-    instructions: str
-    shapes: tuple[tuple[int, int], ...]
-    float32_ns: int
-    bfloat16_ns: int
-    linear_frac: float
-    is_autocast: bool
-
-    @property
-    def faster(self) -> float:
-        return self.float32_ns / self.bfloat16_ns
-
-
-@dataclass(frozen=True)
 class MemoryGrowth:
     """Resident memory of the training process, after the first fifth of the run: the median of each sixth, in order.
 

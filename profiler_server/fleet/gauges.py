@@ -52,7 +52,6 @@ _COLUMNS = (
     "step",
     "duration_ns",
     "detailed",
-    "probed",
     "batch",
     "loader_start_ns",
     *(f"{name}_ns" for name in PHASE_NAMES),
@@ -248,9 +247,7 @@ def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankG
     own = read_standstills(rank.rank, manifest.facts)
     counted = count_as_steps(mark_standstills(rows, rank.run_path, rank.rank, own))
     train = train_steps(counted.steps)
-    is_apart = (
-        (read_integers(train, "detailed") > 0) | (read_integers(train, "probed", absent=0) > 0) | find_stood(train)
-    )
+    is_apart = (read_integers(train, "detailed") > 0) | find_stood(train)
     is_apart |= _mark_warm_up(counted.steps)
     kept = np.flatnonzero(~is_apart)[-RECENT_STEPS:]
     known = _describe(rank, manifest, state)

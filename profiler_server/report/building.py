@@ -25,7 +25,7 @@ from profiler_server.analysis.data.stages import summarize_stages
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
 from profiler_server.analysis.ranks.ending import find_end
-from profiler_server.analysis.recorded_facts import read_completeness, read_probe
+from profiler_server.analysis.recorded_facts import read_completeness
 from profiler_server.analysis.stacks.stacks import read_stacks
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
@@ -163,7 +163,6 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
         "operators": spell_out(read("its operators", lambda: summarize_operators(rank)) or ()),
         "kernels": spell_out(read("its kernels", lambda: summarize_kernels(rank)) or ()),
         "stacks": read("its stacks", lambda: _report_stacks(rank)),
-        "probe": spell_out(read_probe(rank.manifest.facts, steps)),
         "loaders": read("its loaders", lambda: _report_loaders(rank)) or [],
         "queues": spell_out(read("its queues", lambda: summarize_queues(rank)) or ()),
         "stages": spell_out(read("its stages", lambda: summarize_stages(rank)) or ()),

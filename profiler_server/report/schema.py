@@ -26,7 +26,6 @@ PARTS: Mapping[str, str] = {
     "KernelRow": "name count total_ns mean_ns min_ns max_ns",
     "Part": "name samples functions",
     "NamedFunction": "function caller file line samples share_frac low_frac high_frac is_own_line",
-    "InputFreeStep": "step_ns low_ns high_ns steps rounds cost_ns receiving_ns",
     "QueueSummary": "name capacity mean_depth usage_frac empty_frac samples",
     "StageSummary": "name replicas count mean_ns busy_frac input_wait_frac output_wait_frac loader",
     # the diagnosis

@@ -155,7 +155,7 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
         bar = "#" * round(40 * phase["share_frac"])
         label, mean = PHASE_LABELS.get(phase["name"], phase["name"]), format_duration(means_ns[phase["name"]])
         lines.append(f"  {label:<28} {mean:>9}  {shares[phase['name']]:>7}  {bar}".rstrip())
-    slow = [*_render_probe(rank, noun), *_render_stacks(rank["stacks"], shares), *_render_slow_steps(rank)]
+    slow = [*_render_stacks(rank["stacks"], shares), *_render_slow_steps(rank)]
     return "\n".join(
         [
             *lines,
@@ -219,15 +219,6 @@ def _render_part(label: str, part: Mapping[str, Any]) -> list[str]:
         for entry in found[:_MOST_LINES]
         if entry.share_frac >= _LEAST_FRAC
     ]
-
-
-def _render_probe(rank: dict[str, Any], noun: str) -> list[str]:
-    found = rank["probe"]
-    if found is None:
-        return []
-    span = f"{format_duration(found['low_ns'])} – {format_duration(found['high_ns'])}"
-    how = f"measured by the probe over {format_number_of(found['steps'], noun)} (cost {format_duration(found['cost_ns'])})"
-    return [f"  {noun} with its batch ready: {format_duration(found['step_ns'])} ({span}), {how}"]
 
 
 def _render_attempts(run: Run, verdict: str) -> str:

@@ -136,7 +136,6 @@ def _outline(value: object) -> object:
 def test_facts_that_recordings_seldom_give_keep_their_keys() -> None:
     pytest.importorskip("torch")
     from collector.signals import calls, libraries, model, workers
-    from collector.signals.probe import Round
 
     moment: dict[str, Any] = {
         "step": 3,
@@ -156,15 +155,6 @@ def test_facts_that_recordings_seldom_give_keep_their_keys() -> None:
     }
     sums = libraries.LoggingSums().describe()
     logs = [{"name": label, **sums} for _, _, label in libraries._LOGS]
-    numbers = {"count": 1, "subnormal": 1, "plain_ns": 1, "flushed_ns": 1}
-    products = {
-        "instructions": "AMX",
-        "rows": 1,
-        "shapes": [[1, 2]],
-        "float32_ns": 1,
-        "bfloat16_ns": 1,
-        "linear_frac": 0.5,
-    }
     facts: dict[str, Any] = {
         "moment": moment,
         "standing": {**moment, **still},
@@ -172,9 +162,6 @@ def test_facts_that_recordings_seldom_give_keep_their_keys() -> None:
         "samplers": [workers.SamplerSums("RandomSampler").describe(0)],
         "ddp": {**ddp, "hook": "", "backwards": 1, "synced_backwards": 1},
         "logging": {"steps": 3, "libraries": logs},
-        "subnormals": dict.fromkeys(("parameters", "gradients", "states"), numbers),
-        "bfloat16": {**products, "autocast": False},
-        "probe": {"rounds": [Round(1, 0, 1, 0, 0, 0).describe()], "cost_ns": 1},
         "triggers": [{"trigger": "outlier", "step": 3, "at_ns": 4, "text": ""}],
         "unused_gradients": {
             "parameters": 1,

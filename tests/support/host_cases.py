@@ -154,22 +154,6 @@ _TWO_RANKS = dataclasses.replace(plan_of(communication=30.0), ranks=2)
 _READING = {"usable_cores": 16.0, "cpu_count": 16}
 
 
-def subnormal(count: int = 120_000, plain_ns: int = 9_000_000) -> dict[str, Any]:
-    """So many of 300,000 parameters are subnormal; multiplying all of them takes 1 ms once they are flushed to zero."""
-    return {
-        "subnormals": {
-            "parameters": {"count": 300_000, "subnormal": count, "plain_ns": plain_ns, "flushed_ns": 1_000_000},
-            "gradients": {"count": 300_000, "subnormal": 0, "plain_ns": 0, "flushed_ns": 0},
-        }
-    }
-
-
-def multiplied(bfloat16_ns: int = 1_000_000, linear_frac: float = 0.9, *, autocast: bool = False) -> dict[str, Any]:
-    """Products that take 4 ms in float32."""
-    found = {"instructions": "AMX", "rows": 256, "shapes": [[2048, 512]], "float32_ns": 4_000_000}
-    return {"bfloat16": {**found, "bfloat16_ns": bfloat16_ns, "linear_frac": linear_frac, "autocast": autocast}}
-
-
 PLANTED: Mapping[str, Plant] = {
     "slow_sampler": Plant(plan_of(data_wait=20.0), manifest={"facts": sampled(19_000_000)}),
     "small_files": Plant(slow("read"), edit_stages=open_files(64, 200.0), manifest=TWO_CORES),
@@ -214,22 +198,15 @@ PLANTED: Mapping[str, Plant] = {
     ),
     "rotating_straggler": Plant(dataclasses.replace(plan_of(), ranks=2)),
     "slow_rank_loader": Plant(dataclasses.replace(plan_of(), ranks=2)),
-    "subnormals": Plant(manifest={"facts": subnormal()}),
     "padding_waste": Plant(manifest={"facts": called(padded=5, useful_frac=0.3, longest_frac=0.4)}),
     "repeated_call": Plant(manifest={"facts": called(calls=10, again=5, again_ns=5 * 10 * MS)}),
-    "bf16_unused": Plant(manifest={"facts": multiplied()}),
 }
 
 HEALTHY: Mapping[str, Plant] = {
-    "hardly any subnormal number": Plant(manifest={"facts": subnormal(count=2_000)}),
-    "subnormal numbers that cost nothing": Plant(manifest={"facts": subnormal(plain_ns=1_100_000)}),
-    "bfloat16 is hardly faster": Plant(manifest={"facts": multiplied(bfloat16_ns=3_600_000)}),
     "a little padding": Plant(manifest={"facts": called(padded=5, useful_frac=0.85)}),
     "padding in a few batches": Plant(manifest={"facts": called(padded=2, useful_frac=0.3)}),
     "a short call that is repeated": Plant(manifest={"facts": called(calls=10, again=5, again_ns=5 * MS // 2)}),
     "a call that is repeated now and then": Plant(manifest={"facts": called(calls=6, again=1, again_ns=20 * MS)}),
-    "bfloat16 is used": Plant(manifest={"facts": multiplied(autocast=True)}),
-    "convolutions, and few matrices": Plant(manifest={"facts": multiplied(linear_frac=0.2)}),
     "a quick sampler": Plant(plan_of(data_wait=2.0), manifest={"facts": sampled(1_500_000)}),
     "files that are opened beside the step": Plant(edit_stages=open_files(64, 8.0)),
     "a cold cache that workers hide": Plant(dataclasses.replace(plan_of(), read_ms=0.2), edit_stages=read_cold),

@@ -89,11 +89,6 @@ SHAPE: dict[str, Any] = {
                 "phases": [STACK_PART],
                 "stages": [{**STACK_PART, "loader": (int, type(None))}],
             },
-            "probe": {
-                OPTIONAL: True,
-                **dict.fromkeys(("step_ns", "low_ns", "high_ns", "steps", "rounds", "cost_ns"), int),
-                "receiving_ns": (int, type(None)),
-            },
             "loaders": [{"loader": int, "dataset": str, "num_workers": int, "feeds_steps": bool}],
             "stages": [
                 {

@@ -61,16 +61,9 @@ _CALLS = (
     ),
     *("compared", "known", "known_ns"),
 )
-_SUBNORMALS = ("parameters", "gradients", "states", "count", "subnormal", "plain_ns", "flushed_ns")
-_PRODUCTS = ("rows", "shapes", "float32_ns", "bfloat16_ns", "linear_frac", "autocast", "instructions")
 
 FACTS: tuple[Fact, ...] = (
     Fact("anomaly_mode", "Whether torch.autograd's anomaly detection was on."),
-    Fact(
-        "bfloat16",
-        "Time of the largest products in float32 and in bfloat16, and whether autocast was on (probe).",
-        Shown("instructions", words=(*_PRODUCTS, "AMX", "AVX-512 BF16")),
-    ),
     Fact(
         "calls",
         "Modules and loaders by the line that calls them, in a few steps: calls with padding, the shares of it and of "
@@ -105,11 +98,6 @@ FACTS: tuple[Fact, ...] = (
         Shown("optimizer", words=_OPTIMIZER, letters=DTYPE.letters, names="torch", left_out=("error",)),
     ),
     Fact(
-        "probe",
-        "Rounds of the probe, with the length of each step whose batch was ready, and what they cost.",
-        Shown(words=("rounds", "cost_ns", "first_step", "step_ns", "waited_ns")),
-    ),
-    Fact(
         "process_end",
         "Of a process that ended while it recorded: when, and by which signal or exit code where seen.",
         Shown(words=("at_unix_ns", "signal", "exit_code")),
@@ -132,11 +120,6 @@ FACTS: tuple[Fact, ...] = (
     Fact("source_sums", "A checksum of each line of those files, four hexadecimal digits each."),
     Fact("standing", "For how long the rank has stood still while it records, and after how long that counts.", _PLACE),
     Fact("standstills", "The longest standstills that the job got over.", _PLACE),
-    Fact(
-        "subnormals",
-        "Subnormal numbers among parameters, gradients and states, and what they cost (probe).",
-        Shown(words=_SUBNORMALS),
-    ),
     Fact(
         "triggers",
         "Windows that were asked for by what the steps did, and why.",

@@ -23,7 +23,7 @@ SignalState = Literal["on", "off", "failed", "unavailable"]
 _START_METHOD = Shown("method", words=("fork", "spawn", "forkserver"))
 _OPTIONS = Shown(
     words=(
-        *("window", "first", "count", "data_pipeline", "memory", "resources", "stacks", "triggers", "probe"),
+        *("window", "first", "count", "data_pipeline", "memory", "resources", "stacks", "triggers"),
         *("level", "debug", "info", "important", "activities", "cpu", "device", "keep_events"),
     ),
 )

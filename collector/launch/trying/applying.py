@@ -226,6 +226,13 @@ def _change_ddp(name: str) -> Callable[[Any, Any], None]:
     return apply
 
 
+def _flush_subnormals(torch: Any, value: bool) -> None:
+    # A setting of a thread. The threads that torch starts later take it from this one.
+    if not torch.set_flush_denormal(value):
+        raise ValueError("this processor cannot flush subnormal numbers to zero")
+    torch.set_flush_denormal = lambda mode: True
+
+
 def _copy_without_wait(torch: Any, value: bool) -> None:
     copy = torch.Tensor.to
 
@@ -255,6 +262,7 @@ KNOBS: Mapping[str, Callable[[Any, Any], None]] = {
     "bfloat16": _at_first_call(_use_bfloat16),
     "sparse": _use_sparse,
     "freeze_unused": _freeze_unused,
+    "flush_denormal": _flush_subnormals,
     "non_blocking": _copy_without_wait,
     "bucket_cap_mb": _change_ddp("bucket_cap_mb"),
     "gradient_as_bucket_view": _change_ddp("gradient_as_bucket_view"),

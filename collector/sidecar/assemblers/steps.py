@@ -238,8 +238,7 @@ class StepsAssembler(Assembler):
         if self._data_pipeline:
             fetches = (fetch for fetch in done.row.fetches if fetch.loader != OWN_QUEUE)
             self._fetches += ((done.step, self._index, *fetch) for fetch in fetches)
-            if not done.row.probed:  # otherwise the queue is as the probe left it
-                self._queues += ((done.step, *sample) for sample in done.row.queues)
+            self._queues += ((done.step, *sample) for sample in done.row.queues)
         self._index += 1
 
     def _count(self, done: Done, steps: int) -> None:
@@ -275,7 +274,6 @@ class StepsAssembler(Assembler):
             "communication_end_ns": row.find_communication_end() if sums[COMMUNICATION] else None,
             "detailed": row.detailed,
             "markers": done.markers,
-            "probed": row.probed,
         }
 
     def _list_phases(self, done: Done) -> Rows:

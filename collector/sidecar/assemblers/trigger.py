@@ -139,7 +139,7 @@ class StepWatch:
 
 MOST_WINDOWS = 5
 LEAST_APART_NS = 300_000_000_000
-_COLUMNS = ("kind", "step", "start_ns", "duration_ns", "data_wait_ns", "loader_start_ns", "detailed", "probed")
+_COLUMNS = ("kind", "step", "start_ns", "duration_ns", "data_wait_ns", "loader_start_ns", "detailed")
 _TAKEN_AFTER = 2
 """Number of batches of steps that may arrive before the training thread has read an order."""
 _log = logging.getLogger("stepscope")
@@ -180,9 +180,7 @@ class TriggerAssembler(Assembler):
             if row["kind"] != "train":
                 continue
             waits, starts = row["data_wait_ns"], row["loader_start_ns"] > 0
-            finding = self._watch.see(
-                Step(row["step"], row["duration_ns"], waits, starts, row["detailed"] or bool(row["probed"]))
-            )
+            finding = self._watch.see(Step(row["step"], row["duration_ns"], waits, starts, row["detailed"]))
             if finding is not None:
                 self._order(finding, row["start_ns"] + row["duration_ns"])
         self._see_lines(rows)

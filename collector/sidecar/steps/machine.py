@@ -64,8 +64,6 @@ _CLOSES = {
 MOST_CALLS = 10_000
 """Most collectives that are listed in one row."""
 _STEP_CODES = (codes.STEP_ENDS_NEXT, codes.STEP_ENDED, codes.SPLIT_FETCHES, codes.SPLIT_UPDATES, codes.SPLIT_BACKWARDS)
-_HOLDS = {codes.DETAILED: "detailed", codes.PROBED: "probed"}
-"""Codes of words that switch a flag on or off for all following rows, with the name of the flag."""
 _UPDATES = (codes.UPDATE_END, codes.SCALER_END, codes.BACKWARD_END)
 
 
@@ -116,9 +114,7 @@ class StepMachine(RowKeeper):
             return False
         if self._is_reading:
             return False
-        is_plain = state.started and not (
-            state.explicit or state.detailed or row.detailed or state.probed or row.probed
-        )
+        is_plain = state.started and not (state.explicit or state.detailed or row.detailed)
         return is_plain and row.start == self._at == self._fetch_start
 
     def skip_to(self, fetch: FetchStart) -> None:
@@ -339,11 +335,10 @@ class StepMachine(RowKeeper):
             self._batch = value
         elif code == codes.QUEUE:
             self._queue = value
-        elif code in _HOLDS:
-            name, holds = _HOLDS[code], bool(value)
-            setattr(self.state, name, holds)
+        elif code == codes.DETAILED:
+            self.state.detailed = bool(value)
             if self._row is not None and self._closes_next is None:
-                setattr(self._row, name, getattr(self._row, name) or holds)
+                self._row.detailed = self._row.detailed or bool(value)
         elif self._row is not None:
             self._feed_row(self._row, code, value)
 

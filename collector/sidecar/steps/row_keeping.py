@@ -29,7 +29,6 @@ class State:
     start: int | None = None
     ahead: Ahead = ()
     """Batches that were fetched for later steps."""
-    probed: bool = False
 
     def moved(self, position: int, start: int) -> State:
         return replace(self, position=position, start=start)
@@ -40,8 +39,9 @@ def encode_state(state: State) -> dict[str, Any]:
 
 
 def decode_state(raw: dict[str, Any]) -> State:
-    ahead = tuple(Batch(*batch) for batch in raw.get("ahead", ()))
-    return State(**{**raw, "ahead": ahead})
+    """Return the state. Fields that only another version has are passed over."""
+    known = {name: value for name, value in raw.items() if name in State.__dataclass_fields__}
+    return State(**{**known, "ahead": tuple(Batch(*batch) for batch in raw.get("ahead", ()))})
 
 
 MOST_CUTS = 128
@@ -85,7 +85,7 @@ class RowKeeper:
         self._usual_fetches: dict[int, int] = {}
 
     def _open_row(self, time: int, position: int) -> Row:
-        return Row(time, position, detailed=self.state.detailed, probed=self.state.probed)
+        return Row(time, position, detailed=self.state.detailed)
 
     def _start(self, time: int) -> None:
         self.state.started = True
@@ -153,7 +153,7 @@ class RowKeeper:
         rest = row.split(cut)
         if not rest.stretches:
             rest.previous = UNKNOWN
-        rest.detailed, rest.probed = self.state.detailed, self.state.probed
+        rest.detailed = self.state.detailed
         self._finish_row(row, kind, cut.time, step, rest)
 
     def _close_at_update(self, step: int) -> None:

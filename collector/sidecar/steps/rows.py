@@ -162,7 +162,6 @@ class Row:
     forward_point: int | None = None
     backward_point: int | None = None
     detailed: bool = False
-    probed: bool = False
     cuts: list[Cut] = field(default_factory=list)
     """Points at which a batch was requested while the use of the previous batch was unknown."""
     updates: list[Cut] = field(default_factory=list)
@@ -196,7 +195,6 @@ class Row:
             previous=self.previous,
             graphs=self.graphs,
             detailed=self.detailed,
-            probed=self.probed,
             stopped=self.stopped,
         )
         rest.calls = [call for call in self.calls if call.start >= cut.time]

@@ -17,7 +17,7 @@ from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits.data import FED_FRAC
 
 _STEP_COLUMNS = ("index", "step", "kind", "start_ns", "duration_ns", "data_wait_ns", "batch", "loader_start_ns")
-_MORE_COLUMNS = ("detailed", "loader", "fetches", "probed")
+_MORE_COLUMNS = ("detailed", "loader", "fetches")
 
 
 @dataclass(frozen=True)

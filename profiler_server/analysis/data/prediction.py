@@ -14,14 +14,12 @@ from collector.format.steps import find_stall_limit
 from profiler_server.diagnosis.limits.data import (
     CONTENTION_ERROR,
     DELAY_ERROR,
-    FED_STEP_FRAC,
     MODEL_ERROR,
     OTHERS_ERROR,
     OTHERS_LEAST,
     SLOWDOWN_ERROR,
-    SLOWER_BATCHES,
 )
-from profiler_server.facts.loading import InputFreeStep, MeasuredLoop
+from profiler_server.facts.loading import MeasuredLoop
 
 _BLOCKS = 12
 _RESAMPLES = 400
@@ -143,31 +141,6 @@ def _half_width(means: Floats) -> float:
 def predict_without_loading(loop: MeasuredLoop, model: LoopModel) -> float:
     """Return the mean step if batches cost nothing. No change to the loading of batches can be faster."""
     return predict_step(loop, replace(model, batches=(Job(0.0, 0.0),), workers=0))
-
-
-@dataclass(frozen=True)
-class FedStep:
-    """The mean step in ns after a change that removes the wait for data, based on the step measured by the probe."""
-
-    step_ns: float
-    low_ns: float
-    high_ns: float
-
-
-def predict_fed_step(loop: MeasuredLoop, after: LoopModel, free: InputFreeStep, doubt_ns: float) -> FedStep | None:
-    """Return the step after a change to loading, from the measured step. None if the step still waits for data.
-
-    The uncertainty is the smaller of two half-widths: that of the measurement, and that of the model (`doubt_ns`). The
-    cost of epoch starts is added.
-    """
-    ready_ns = predict_step(loop, replace(after, batches=(Job(0.0, 0.0),)))
-    if predict_step(loop, after) > (1.0 + FED_STEP_FRAC) * ready_ns:
-        return None
-    half_ns = min(free.half_ns, doubt_ns)
-    step_ns = free.step_ns + after.extra_ns
-    slower = replace(after, batches=tuple(replace(job, wall_ns=SLOWER_BATCHES * job.wall_ns) for job in after.batches))
-    late_ns = max(predict_step(loop, slower) - predict_step(loop, after), 0.0)
-    return FedStep(step_ns, step_ns - half_ns, step_ns + half_ns + late_ns)
 
 
 def predict_step(loop: MeasuredLoop, changed: LoopModel) -> float:

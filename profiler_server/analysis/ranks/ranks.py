@@ -37,7 +37,7 @@ LEAST_CALLS = 512
 OWN_PHASES = tuple(name for name in PHASE_NAMES if name != "communication")
 _COLUMNS = (
     *("kind", "step", "start_ns", "duration_ns", "communication_end_ns", "detailed"),
-    *("batch", "loader_start_ns", "gc_ns", "samples", "probed"),
+    *("batch", "loader_start_ns", "gc_ns", "samples"),
     *(f"{p}_ns" for p in PHASE_NAMES),
 )
 

@@ -9,13 +9,6 @@ LATE_RATIO, LATE_NS = 5.0, 1_000_000.0
 """Where readiness was not recorded, a request lacked its batch if it took this many times the usual time, and this many
 ns longer."""
 
-PROBED_STEPS = 4
-"""Probed steps below which their mean is not used."""
-
-PROBED_FRAC = 0.03
-"""Least half-width of the range, as a share of the step: other steps, in another minute of the host, differ this much.
-"""
-
 QUEUES_FROM = 1.05
 """Computing has queued for a processor if it takes this many times its processor time."""
 
@@ -60,12 +53,6 @@ DELAY_ERROR = 0.25
 SLOWDOWN_ERROR = 0.1
 """Error of the slowdown of processors that all compute at once, as a share of the time of one alone: assumed, not
 measured."""
-
-FED_STEP_FRAC = 0.03
-"""A change removes the wait for data if its step is within this share of the step with batches made in no time."""
-
-SLOWER_BATCHES = 1.1
-"""Batches of another run may take this many times as long: half of the errors on the grid of loops are far below."""
 
 LEAST_KEPT = 0.3
 """Least factor by which recorded times are shortened so that the model reproduces the run."""

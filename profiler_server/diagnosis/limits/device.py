@@ -35,21 +35,6 @@ FLOAT64_FRAC = 0.5
 FLOAT64_SAVED_FRAC = 0.5
 """Share of an operator's time that float32 saves: half the bytes, and twice the numbers per vector register."""
 
-SUBNORMAL_FRAC = 0.01
-"""Subnormal numbers are reported if at least this share of the numbers of one kind are subnormal."""
-
-SUBNORMAL_SLOWER = 1.5
-"""Least ratio of the time of a multiplication with subnormal numbers to its time with them flushed to zero."""
-
-BFLOAT16_FASTER = 1.5
-"""Least ratio of the time of the model's products in float32 to their time in bfloat16, conversions included."""
-
-BFLOAT16_LINEAR_FRAC = 0.5
-"""Share of the parameters that must be in matrices; below it matrix products are too small a share of the step."""
-
-ARITHMETIC_FRAC = 0.75
-"""Share of the phases with subnormal numbers that is arithmetic on those numbers."""
-
 ANOMALY_GAINS = 1.5
 """The gain without anomaly detection is predicted only if the least cost of anomaly detection is this many times
 `MIN_GAIN_FRAC`. Noise raises the required gain."""

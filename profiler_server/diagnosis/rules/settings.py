@@ -15,9 +15,8 @@ from profiler_server.diagnosis.what_if import (
     shorten_step,
 )
 from profiler_server.facts.case import Case, Finding, Rule
-from profiler_server.facts.machine import Subnormals
 from profiler_server.facts.steps import SampledShare
-from profiler_server.format import format_count, format_duration, format_number_of, format_share
+from profiler_server.format import format_duration, format_number_of, format_share
 from profiler_server.words.phrases import OPERATORS_PAGE, describe
 
 
@@ -146,27 +145,6 @@ def _judge_kernels(case: Case, entry: str) -> Finding | None:
     return predict_or(case, finding, "kernels", "precision")
 
 
-def _judge_bf16_unused(case: Case) -> Finding | None:
-    """Training on processors multiplies in float32, although this one multiplies bfloat16 faster (needs the probe).
-
-    The finding needs the model's own products to be faster in bfloat16, conversions included.
-
-    Source: the probe. It times products with up to two of the model's largest weight matrices (2,048 a side at most,
-    with 256 rows). The saving applies to half of forward and backward, because not all of their work is products.
-    """
-    products = case.products
-    if products is None or products.is_autocast or case.device.is_used:
-        return None
-    if products.faster < limits.BFLOAT16_FASTER or products.linear_frac < limits.BFLOAT16_LINEAR_FRAC:
-        return None
-    shapes = " and ".join(f"{rows} × {columns}" for rows, columns in products.shapes)
-    return Finding(
-        describe(case, "bf16_unused", shapes=shapes, share=case.steps.share(*IN_MODEL)),
-        what_if=shorten_phases(case, IN_MODEL, 0.5 * (1.0 - 1.0 / products.faster)),
-        least_frac=0.4,
-    )
-
-
 def _judge_float64(case: Case) -> Finding | None:
     """Parameters are trained in double precision where no step factorises matrices: twice the bytes, half the vector width, and on most GPUs far less."""
     double, whole = _count_parameters(case)
@@ -197,45 +175,6 @@ def _count_parameters(case: Case) -> tuple[int, int]:
     return double, whole
 
 
-_PHASES_OF = {
-    "parameters": COMPUTING,
-    "gradients": COMPUTING[1:],
-    "states": ("optimizer",),
-}
-"""The phases that compute with each type of number."""
-_WORDS = {"parameters": "parameters", "gradients": "gradients", "states": "states of the optimizer"}
-
-
-def _judge_subnormals(case: Case) -> Finding | None:
-    """Numbers so close to zero that the processor computes with them many times more slowly (needs the probe).
-
-    The finding needs a slow multiplication of copies of those numbers.
-
-    Source: the probe. It counts the subnormal numbers among up to 327,680 of each kind. It multiplies them by 0.75, as
-    they are and flushed to zero. The saving applies to three quarters of the phases that use such numbers.
-    """
-    slow = [group for group in case.subnormals if _is_slow(group)]
-    if case.device.is_used or not slow:
-        return None
-    phases = max((_PHASES_OF[group.group] for group in slow), key=len)
-    plain_ns, flushed_ns = sum(group.plain_ns for group in slow), sum(group.flushed_ns for group in slow)
-    saved_frac = limits.ARITHMETIC_FRAC * (1.0 - flushed_ns / plain_ns)
-    found = "; ".join(
-        f"{format_share(group.share_frac)} of the {_WORDS[group.group]} are subnormal "
-        f"({format_count(group.subnormal)} of {format_count(group.count)} looked at)"
-        for group in slow
-    )
-    return Finding(
-        describe(case, "subnormals", found=found, slower=plain_ns / flushed_ns),
-        what_if=shorten_phases(case, phases, saved_frac),
-        least_frac=0.25,
-    )
-
-
-def _is_slow(group: Subnormals) -> bool:
-    return group.share_frac >= limits.SUBNORMAL_FRAC and group.slower >= limits.SUBNORMAL_SLOWER
-
-
 RULES = (
     Rule("debug_modes", knob="debug", effort="flag", judge=_judge_debug_modes),
     Rule("find_unused_parameters", knob="find_unused", effort="flag", judge=_judge_find_unused_parameters),
@@ -243,7 +182,5 @@ RULES = (
     Rule("graph_breaks", knob="graph_breaks", effort="code", judge=_judge_graph_breaks),
     Rule("tf32_off", knob="precision", effort="flag", judge=_judge_tf32_off, muted_when_input_bound=True),
     Rule("amp_off", knob="precision", effort="semantics", judge=_judge_amp_off, muted_when_input_bound=True),
-    Rule("bf16_unused", knob="precision", effort="semantics", judge=_judge_bf16_unused, muted_when_input_bound=True),
     Rule("float64", knob="precision", effort="code", judge=_judge_float64, muted_when_input_bound=True),
-    Rule("subnormals", knob="subnormals", effort="flag", judge=_judge_subnormals, muted_when_input_bound=True),
 )

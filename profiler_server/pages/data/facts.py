@@ -27,14 +27,12 @@ from profiler_server.analysis.data.feeding import read_feeds
 from profiler_server.analysis.data.queues import DEVICE_QUEUE, HOST_QUEUE, QueueKey, sum_queues, summarize_readiness
 from profiler_server.analysis.data.replicas import read_stages
 from profiler_server.analysis.data.stages import select_own, share_steps, sum_stages, summarize_own
-from profiler_server.analysis.recorded_facts import read_probe
 from profiler_server.analysis.tables import read_rows
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck, read_limit
 from profiler_server.diagnosis.readings import (
     Pipeline,
     Reading,
     read_bottleneck,
-    read_input_free,
     read_queues_plainly,
     read_watched,
 )
@@ -51,7 +49,6 @@ _STEP_COLUMNS = (
     "batch",
     "loader_start_ns",
     "detailed",
-    "probed",
     "index",
     "loader",
     "fetches",
@@ -226,10 +223,6 @@ class PipelineFacts:
             limits.append(read_watched(self.loader, self.waits.wait_frac, self.noun))
         elif self.loader is not None or (self.queues and self.own_bottleneck is None):
             limits.append(read_bottleneck(self.bottleneck))
-        free, waits = read_probe(self.rank.manifest.facts, self._steps), self.waits
-        if free is not None and len(waits.steps):
-            estimate_ns = waits.mean_ns(waits.duration_ns) - waits.mean_ns(waits.data_wait_ns)
-            limits.append(read_input_free(free, estimate_ns, self.noun))
         return (*read_queues_plainly(pipeline), *limits)
 
     def _find_queue(self, name: str) -> QueueSummary | None:

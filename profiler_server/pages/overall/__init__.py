@@ -61,7 +61,6 @@ from profiler_server.pages.overall.facts import (
     describe_between,
     list_facts,
     list_interruption_facts,
-    list_probe_facts,
     list_trace_facts,
     read_used_devices,
 )
@@ -159,11 +158,6 @@ def build(request: PageRequest) -> OverallPage:
             *list_trace_facts(whole),
             *list_facts(request.run.manifest, rank.manifest, len(request.ranks), read_used_devices(whole)),
             *list_interruption_facts(whole),
-            *(
-                list_probe_facts(rank, steps.table, steps.phases, steps.noun)
-                if (steps := read.body) is not None
-                else ()
-            ),
         ),
     )
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Device, Loader, RankManifest, RunManifest, Signal
-from collector.format.steps import PhaseShare, sum_recorded
-from profiler_server.analysis.recorded_facts import read_completeness, read_probe
+from collector.format.steps import sum_recorded
+from profiler_server.analysis.recorded_facts import read_completeness
 from profiler_server.analysis.steps.interruptions import read_between, read_interruptions, summarize_compiles
-from profiler_server.diagnosis.readings import read_input_free, say_completeness
+from profiler_server.diagnosis.readings import say_completeness
 from profiler_server.facts.steps import CompileEvents, HeldSum, sum_interruptions
 from profiler_server.format import (
     format_bytes,
@@ -64,17 +62,6 @@ def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
     held = sum_interruptions(read_interruptions(rank).of_kind("checkpoint", "validation", "between"))
     if held:
         yield Fact("Held up by", "; ".join(_describe_held(entry) for entry in held[:_HELD_SHOWN]))
-
-
-def list_probe_facts(rank: RankRun, steps: pa.Table, phases: Sequence[PhaseShare], noun: str) -> Iterator[Fact]:
-    """Yield the step time that the probe measured with batches ready, beside its estimate from the phases; nothing
-    without a probe.
-    """
-    free = read_probe(rank.manifest.facts, steps)
-    if free is not None and phases:
-        estimate_ns = sum(phase.mean_ns for phase in phases if phase.name != "data_wait")
-        reading = read_input_free(free, estimate_ns, noun)
-        yield Fact(reading.title, reading.text)
 
 
 def list_trace_facts(rank: RankRun) -> Iterator[Fact]:

@@ -95,7 +95,6 @@ _REASONS: dict[Reason, str] = {
     "warm-up": "warm-up: the first steps are still slower than the typical one",
     "standstill": "the job stood still in them",
     "detailed windows": "inside a detailed window, whose cost they carry",
-    "probe": "part of the probe, which made their batches ready",
 }
 OUTLIER_ROWS = 20
 INTERRUPTION_ROWS = 10

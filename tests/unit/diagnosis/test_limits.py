@@ -58,8 +58,6 @@ FIGURES: Mapping[str, object] = {
     "OTHERS_LEAST": 0.05,
     "DELAY_ERROR": 0.25,
     "SLOWDOWN_ERROR": 0.1,
-    "FED_STEP_FRAC": 0.03,
-    "SLOWER_BATCHES": 1.1,
     "LEAST_KEPT": 0.3,
     "UNRECORDED_FRAC": 0.12,
     "NEAR_FRAC": 0.02,

@@ -17,7 +17,7 @@ from profiler_server.diagnosis.outcome_sentences import say_outcome
 from profiler_server.diagnosis.ranking import rank_claims, split_findings, write_suggestion
 from profiler_server.diagnosis.verdict import find_bound, say_verdict
 from profiler_server.facts.case import Case, Finding, Rule
-from profiler_server.facts.loading import Bottleneck, InputFreeStep, MeasuredLoop, Readiness
+from profiler_server.facts.loading import Bottleneck, MeasuredLoop, Readiness
 from profiler_server.facts.machine import Host
 from profiler_server.facts.pipeline import Making, OwnMaking, OwnStage, StageSummary, WorkerLoad
 from profiler_server.facts.results import Suggestion
@@ -145,7 +145,6 @@ class Doubted:
 
     loop: MeasuredLoop
     host: Host
-    input_free: InputFreeStep | None
     mean_ns: float
     wait_ns: float
 
@@ -159,31 +158,28 @@ def write_order(suggestions: Sequence[Suggestion]) -> tuple[str, ...]:
 
 
 TWO = replace(plan_of(communication=60.0), ranks=2)
-PROBED = InputFreeStep(66e6, 64e6, 68e6, 50, 3, 10**8, 2e6)
-ORDERED: Mapping[str, tuple[Plant, InputFreeStep | None]] = {
-    "code or workers": (ROOMY, None),
-    "starving": (Plant(STARVED_UPDATE, manifest=LOOPED), None),
-    "probed": (PLANTED["slow_read"], PROBED),
-    "doubtful": (replace(PLANTED["slow_transform"], plan=WAITS, tables=use(0.5, 3.9)), None),
-    "gap and communication": (Plant(replace(TWO, phases_ms={**TWO.phases_ms, "tail": 30.0}), manifest=LOOPED), None),
+ORDERED: Mapping[str, Plant] = {
+    "code or workers": ROOMY,
+    "starving": Plant(STARVED_UPDATE, manifest=LOOPED),
+    "doubtful": replace(PLANTED["slow_transform"], plan=WAITS, tables=use(0.5, 3.9)),
+    "gap and communication": Plant(replace(TWO, phases_ms={**TWO.phases_ms, "tail": 30.0}), manifest=LOOPED),
 }
 
 
 @pytest.mark.parametrize("name", ORDERED)
 def test_the_order_of_the_changes_follows_the_facts(name: str, tmp_path: Path, golden: Golden) -> None:
-    plant, probed = ORDERED[name]
-    case = replace(measure(build_case_run(tmp_path / "run", plant)), input_free=probed)
+    case = measure(build_case_run(tmp_path / "run", ORDERED[name]))
     findings: list[tuple[Rule, Finding]] = hear_rules(case).findings
 
     def tell(given: Doubted) -> tuple[str, ...]:
         loading = replace(case.loading, loop=given.loop, wait_ns=given.wait_ns)
-        changed = replace(case, loading=loading, host=given.host, input_free=given.input_free)
+        changed = replace(case, loading=loading, host=given.host)
         changed = make.with_steps(changed, mean_ns=given.mean_ns)
         believed, doubted = split_findings(changed, findings)
         said = write_order([write_suggestion(changed, claim) for claim in rank_claims(changed, believed)])
         return (*said, f"doubted {' '.join(rule.id for rule, _ in doubted)}")
 
-    given = Doubted(case.loading.loop, case.host, case.input_free, case.steps.mean_ns, case.loading.wait_ns)
+    given = Doubted(case.loading.loop, case.host, case.steps.mean_ns, case.loading.wait_ns)
     golden(f"facts/order-{name.replace(' ', '-')}", write_variants(given, tell))
 
 

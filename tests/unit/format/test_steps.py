@@ -14,6 +14,7 @@ from collector.format.steps import (
     find_stall_limit,
     has_training,
     mark_judged,
+    mark_stood,
     number_batches,
     select_steps,
     share_phases,
@@ -84,6 +85,12 @@ def test_detailed_steps_are_kept_where_nearly_nothing_else_is_there() -> None:
     assert select_steps(build([100.0] * 20, detailed=mostly)).kept.all()
     assert select_steps(build([100.0] * 20, detailed=partly)).kept.sum() == 10
     assert select_steps(build([100.0] * 12, detailed=[True] * 3 + [False] * 9)).kept.sum() == 9
+
+
+def test_a_choice_of_standstills_alone_is_averaged() -> None:
+    whole, part = (mark_stood(build([100.0] * count), {1: 1, 2: 1}) for count in (12, 2))
+    assert select_steps(whole).kept.sum() == 10
+    assert select_steps(part).kept.all()
 
 
 def test_the_first_step_of_an_epoch_is_that_of_the_first_batch_or_of_a_loader_that_starts() -> None:

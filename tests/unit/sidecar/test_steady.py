@@ -17,6 +17,7 @@ from collector.ring import codes
 from collector.ring.clock import Clock
 from collector.ring.words import CODE_SHIFT, PAYLOAD_MASK, WordLog
 from collector.sidecar.assemblers import steps as room
+from collector.sidecar.steps.row_keeping import State, decode_state, encode_state
 from collector.sidecar.steps.steady import Steady, learn_pattern
 
 CLOCK = Clock(0, 0, 0)
@@ -40,7 +41,6 @@ class Loop:
         self.at = 1_000
         self.words: list[int] = []
         self.step = 0
-        self.probed: dict[int, int] = {}
 
     def add_time(self, code: int) -> None:
         self.at += self.dice.choice((0, 7, 1_000, 250_000))
@@ -57,8 +57,6 @@ class Loop:
         if ends:
             self.step += 1
             self.words.append(codes.STEP_ENDS_NEXT + self.step)
-            if self.step in self.probed:
-                self.words.append(codes.PROBED + self.probed[self.step])
         if self.step % 16 == 0:
             self.words.append(127 << CODE_SHIFT)
         self.words.append(codes.LOADER + (1 << 16 | loader))
@@ -146,21 +144,9 @@ def test_what_is_taken_in_at_once_is_what_is_taken_in_one_by_one(
     assert len([row for row in fast.rows("steps") if row["kind"] == "train"]) >= 180
 
 
-def test_steps_of_the_probe_are_marked_whichever_way_they_are_taken_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loop = Loop(1)
-    loop.dice.random = lambda: 1.0  # type: ignore[method-assign]
-    loop.probed = {100: 1, 140: 0}
-    loop.train(200)
-    fast, slow = Assembly(tmp_path / "fast"), Assembly(tmp_path / "slow")
-    for assembly, least in ((fast, 0), (slow, 10**9)):
-        monkeypatch.setattr(room, "STEPS_WITH_PHASES", least)
-        assembly.take_in([])
-        assembly.take_in(loop.words, "finish")
-    assert fast.rows("steps") == slow.rows("steps")
-    assert [row["step"] for row in fast.rows("steps") if row["probed"]] == list(range(101, 141))
-    assert not {*range(101, 141)} & {row["step"] for row in fast.rows("queues")}
+def test_a_checkpoint_of_another_version_is_taken_over() -> None:
+    state = State(step=7, detailed=True, position=90, start=5)
+    assert decode_state({**encode_state(state), "probed": False}) == state
 
 
 @pytest.mark.parametrize("acts", [False, True])

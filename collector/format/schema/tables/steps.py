@@ -60,13 +60,6 @@ _STEPS = Table(
         Column(
             "markers", "bool", "The step ended at an explicit step() call; the batch is a range that the script marked."
         ),
-        Column(
-            "probed",
-            "bool",
-            "The probe held the batch back before the step, or the queue was fuller than usual after that; no average covers "
-            "it.",
-            nullable=True,
-        ),
     ),
 )
 

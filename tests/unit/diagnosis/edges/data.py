@@ -14,8 +14,6 @@ from profiler_server.analysis.data.feeding import _split
 from profiler_server.analysis.data.fetches import compare_receiving
 from profiler_server.analysis.data.loop import Cores, estimate_others, measure_queueing
 from profiler_server.analysis.data.queues import _find_ready
-from profiler_server.analysis.recorded_facts import read_probe
-from profiler_server.facts.loading import InputFreeStep
 from profiler_server.facts.machine import HostLoad
 from tests.unit.analysis.data.test_batches import fetch_of, receive, stages_of
 from tests.unit.diagnosis.edges.base import Edge, whole
@@ -38,16 +36,6 @@ def is_ready(usual_ns: float, wait_ns: float) -> bool:
     """Say whether a batch counts as ready of which only the wait is known."""
     rows = pa.table({"next_ready": pa.array([True, None]), "depth": pa.array([1, 1])})
     return bool(_find_ready(rows, np.array([usual_ns, wait_ns], np.int64))[1])
-
-
-def probe(count: int) -> InputFreeStep | None:
-    return read_probe({"probe": {"rounds": [{"step_ns": [1_000_000] * count}], "cost_ns": 1}})
-
-
-def half_of_range() -> float:
-    found = probe(9)
-    assert found is not None
-    return found.half_ns / found.step_ns
 
 
 def ask(cores: float, **load: Any) -> float:
@@ -86,8 +74,6 @@ EDGES: Mapping[str, Edge] = {
     "FED_FRAC": Edge(0.1, lambda x: feed(x) == 2),
     "LATE_RATIO": Edge(5.0, lambda x: not is_ready(1e9, x * 1e9 + 1e6)),
     "LATE_NS": Edge(1_000_000.0, lambda x: not is_ready(0.0, x)),
-    "PROBED_STEPS": Edge(4, lambda x: probe(whole(x)) is not None),
-    "PROBED_FRAC": Edge(0.03, lambda x: x > half_of_range()),
     "QUEUES_FROM": Edge(1.05, lambda x: ask(1.0, stretch=x, queued_frac=0.0, others_anywhere=1.0) > 0),
     "LEAST_CORES": Edge(0.02, lambda x: queue(x) != 7.0),
     "ROUNDED_CORES": Edge(0.15, lambda x: ask(64.0, process=0.0, others=1.0 + x) > 1.1),

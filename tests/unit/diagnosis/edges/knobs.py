@@ -45,7 +45,7 @@ def _making(share: float) -> Case:
 
 EDGES: Mapping[str, Edge] = {
     "TRIED_FRAC": Edge(0.03, lambda x: _is_tried(_convolving(x), "channels_last")),
-    "COMPUTED_FRAC": Edge(0.10, lambda x: _is_tried(_computing(x), "compile")),
+    "COMPUTED_FRAC": Edge(0.10, lambda x: _is_tried(_computing(x), "compile") and _is_tried(_computing(x), "bfloat16")),
     "MANY_POINTWISE": Edge(100, lambda x: _is_look(_calling(x))),
     "FEW_ROWS_FRAC": Edge(0.10, lambda x: not _is_look(_looking_up(x))),
     "TINY_WORK_FRAC": Edge(0.5, lambda x: not _is_look(_making(x))),

@@ -16,7 +16,7 @@ from profiler_server.facts.loading import Crowding, Reading, SamplerTimes
 from profiler_server.facts.machine import HeldClock, Replayed, Sighting
 from profiler_server.facts.steps import Logged, ModelCalls, UnusedGradients
 from tests.support import facts as make
-from tests.support.host_cases import ddp, multiplied
+from tests.support.host_cases import ddp
 from tests.support.runs import MS
 from tests.unit.diagnosis.edges.base import STEPS, Edge, base, starving, whole
 from tests.unit.diagnosis.edges.lines import spot, with_lines, work
@@ -167,21 +167,6 @@ def varying(spread: float) -> Case:
     return make.with_durations(make.with_rows(base(), data_wait_ns=0), lambda durations: durations * factors)
 
 
-def subnormals(share: float = 0.5, slower: float = 10.0) -> Case:
-    numbers = {
-        "count": 10**6,
-        "subnormal": round(share * 10**6),
-        "plain_ns": round(slower * 10**6),
-        "flushed_ns": 10**6,
-    }
-    return make.with_manifest(base(), facts={"subnormals": {"states": numbers}})
-
-
-def products(faster: float = 4.0, linear: float = 0.9) -> Case:
-    facts = multiplied(round(4_000_000 / faster), linear)
-    return make.with_manifest(base(), facts=facts)
-
-
 def sends(bucket_bytes: float) -> Case:
     """Ten reductions a step of buckets of this size, whose times their sizes do not explain."""
     seen = Sighting(10.0, 32.0 * MS, (), None, {"bytes": 10 * bucket_bytes})
@@ -206,10 +191,6 @@ EDGES: Mapping[str, Edge] = {
     "OFTEN_FRAC": Edge(0.9, lambda x: make.speaks(repeated(0.2, looks=100, again=whole(100 * x)), "repeated_call")),
     "LEAST_KNOWN": Edge(3, lambda x: make.speaks(calls(known=whole(x), known_ns=round(MS * 64)), "repeated_call")),
     "REPEATED_FRAC": Edge(0.05, lambda x: make.speaks(repeated(x), "repeated_call")),
-    "SUBNORMAL_FRAC": Edge(0.01, lambda x: make.speaks(subnormals(share=x), "subnormals")),
-    "SUBNORMAL_SLOWER": Edge(1.5, lambda x: make.speaks(subnormals(slower=x), "subnormals")),
-    "BFLOAT16_FASTER": Edge(1.5, lambda x: make.speaks(products(faster=x), "bf16_unused")),
-    "BFLOAT16_LINEAR_FRAC": Edge(0.5, lambda x: make.speaks(products(linear=x), "bf16_unused")),
     "SAMPLER_FRAC": Edge(0.05, lambda x: make.speaks(sampling(x), "slow_sampler")),
     "COMPUTED_READ_FRAC": Edge(0.5, advises_storage),
     "OPENING_FRAC": Edge(0.2, lambda x: make.speaks(reading(files=64.0, open_ns=x * 100.0 * MS), "small_files")),
