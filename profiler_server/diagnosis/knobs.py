@@ -213,7 +213,7 @@ def _compute_shorter(case: Case, asked: Asked) -> Iterator[Change]:
 
 def _flush_subnormals(case: Case, asked: Asked) -> Iterator[Change]:
     if not case.device.is_used:
-        code, share = "torch.set_flush_denormal(True)", limits.ARITHMETIC_FRAC * case.steps.share(*COMPUTING)
+        code, share = "torch.set_flush_denormal(True)", limits.SUBNORMAL_FRAC * case.steps.share(*COMPUTING)
         yield Change("flush_denormal", "subnormals flushed to zero", {"flush_denormal": True}, code, share)
 
 

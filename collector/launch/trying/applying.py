@@ -179,6 +179,8 @@ def _compile(torch: Any, module: Any) -> None:
 def _use_bfloat16(torch: Any, module: Any) -> None:
     forward = module.forward
     device = next(module.parameters()).device.type
+    if device == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        raise ValueError("this processor has no instructions for bfloat16")
 
     @functools.wraps(forward)
     def mixed(*args: Any, **kwargs: Any) -> Any:

@@ -18,8 +18,8 @@ compiler gained some 5 %."""
 TINY_WORK_FRAC = 0.5
 """Workers are needless if the training thread would make the batches of a step in this share of its wait."""
 
-ARITHMETIC_FRAC = 0.75
-"""Share of computing that is arithmetic on numbers which may be subnormal."""
+SUBNORMAL_FRAC = 0.25
+"""Share of computing that flushing is taken to govern. Subnormal numbers are rare, so commoner settings are tried first."""
 
 REDUCED_FRAC = 0.2
 """Share of the backward that copies gradients for other ranks, beside the wait for them."""

@@ -61,14 +61,14 @@ def test_settings_that_the_figures_leave_hopeless_are_not_tried() -> None:
 
 def test_subnormal_numbers_are_flushed_on_a_processor_only() -> None:
     (flushed,) = (each for each in list_changes(base()) if each.knob == "flush_denormal")
-    assert flushed.bound_frac == pytest.approx(0.75 * base().steps.share(*COMPUTING))
+    assert flushed.bound_frac == pytest.approx(0.25 * base().steps.share(*COMPUTING))
     assert labels(make.with_device(base()), "flush_denormal") == []
 
 
 def test_what_can_gain_most_comes_first() -> None:
     case = make.with_wait(computing(1), 0.1)
-    first = ["bfloat16 autocast", "torch.compile", "subnormals flushed to zero", "4 threads"]
-    assert [each.label for each in list_changes(case)][:4] == first
+    first = ["bfloat16 autocast", "torch.compile", "4 threads"]
+    assert [each.label for each in list_changes(case)][:3] == first
     assert list_changes(make.with_wait(computing(1), 0.95))[0].label == "num_workers=0"
     assert list_changes(make.with_manifest(case, facts={"anomaly_mode": True}))[0].label == "anomaly detection off"
 

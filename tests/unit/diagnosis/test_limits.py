@@ -69,7 +69,7 @@ FIGURES: Mapping[str, object] = {
     "VOLTA": 7,
     "AMPERE": 8,
     "FLOAT64_SAVED_FRAC": 0.5,
-    "ARITHMETIC_FRAC": 0.75,
+    "SUBNORMAL_FRAC": 0.25,
     "TRACEBACK_NS": (30000.0, 55000.0, 190000.0),
     "MOST_OF_FORWARD": 0.9,
     "COPY_BYTES_PER_NS": 4.0,
