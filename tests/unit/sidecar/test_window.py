@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from collector.format.schema.layout import events_path
 from collector.ring.clock import Clock
-from collector.ring.windows import WindowNote, trace_file, write_window
+from collector.ring.windows import WindowNote, read_window, trace_file, write_window
+from collector.sidecar.assemblers import window as module
 from collector.sidecar.assemblers.window import WindowAssembler
 from tests.support.traces import BASE_US, Event, call, kernel, operator, write_trace
 
@@ -51,6 +54,28 @@ def test_window_is_described_once_and_read_once(tmp_path: Path) -> None:
     assert assembler.finish() == {}
     (window,) = assembler.describe()["windows"]
     assert (window.first_step, window.last_step, window.start_ns, window.stall_ns) == (10, 11, 1_000_000, 5000)
+
+
+def test_a_window_is_read_with_less_weight_than_the_training_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, seen = tmp_path / "autogroup", []
+
+    def look(path: Path) -> WindowNote:
+        seen.append(group.read_text() if group.exists() else None)
+        return read_window(path)
+
+    monkeypatch.setattr(module, "AUTOGROUP", group)
+    monkeypatch.setattr(module, "read_window", look)
+    _leave_window(tmp_path, 10, _events())
+    assembler = WindowAssembler(tmp_path, CLOCK)
+    assembler.follow(1)
+    assert assembler.poll()["slices"].num_rows
+    assert (seen, group.read_text()) == (["7"], "0")
+    group.unlink()
+    _leave_window(tmp_path, 50, _events())
+    assert assembler.finish()["slices"].num_rows
+    assert seen[1:] == [None], "no training runs any more"
 
 
 def test_second_window_goes_on_with_tracks_and_ids(tmp_path: Path) -> None:
