@@ -173,7 +173,9 @@ def _find_partial(spot: Hotspot) -> tuple[LineOperator | None, float]:
         return None, 0.0
     most = work.operators[0]
     is_filled = most.calls >= limits.PART_CALLS and most.backward_ns >= limits.FILLED_TIMES * most.mean_ns
-    return (most, most.backward_frac / work.backward_frac * spot.backward_frac) if is_filled else (None, 0.0)
+    if not is_filled or not work.backward_frac:
+        return None, 0.0
+    return most, min(most.backward_frac / work.backward_frac, 1.0) * spot.backward_frac
 
 
 def _is_partial(spot: Hotspot) -> bool:

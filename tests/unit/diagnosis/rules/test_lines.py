@@ -44,6 +44,19 @@ def test_a_pattern_names_the_line(found: Hotspot, title: str) -> None:
     assert titles(found) == (title,)
 
 
+@pytest.mark.parametrize(("of_backward", "left"), [(0.25, 0.85), (0.5, 0.7), (0.6, 0.7)])
+def test_only_the_gradients_of_parts_are_saved_and_no_more_than_the_line_has(of_backward: float, left: float) -> None:
+    parts = LineWork((LineOperator("aten::select", 30, 1e4, 1e6, of_backward),), 30, 1e4, 0.9, 0.5)
+    case = with_lines(spot(work=parts, backward_frac=0.3))
+    (found,) = make.find(case, "hot_line")
+    assert found.least_step_ns == pytest.approx(left * case.steps.mean_ns)
+
+
+def test_parts_whose_times_are_all_zero_are_no_pattern() -> None:
+    parts = LineWork((LineOperator("aten::select", 30, 0.0),), 30, 0.0, 0.9, 0.0)
+    assert titles(spot(work=parts)) == ("mine() calls aten::select 30 times in each step",)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
