@@ -120,7 +120,7 @@ class LensReader:
             return self._read_rows(name, columns, where)
         if name == "steps":
             wanted = list(columns) if columns is not None else arrow_schema(name).names
-            needed = list(dict.fromkeys([*wanted, *SELECTED_COLUMNS, "start_ns"]))
+            needed = list(dict.fromkeys([*wanted, *SELECTED_COLUMNS]))
             return self._cut_steps(read_table(self._folder, name, needed, where), self._steps).select(wanted)
         within = self._find_rows(name, self._steps)
         return self._read_rows(name, columns, within if where is None else within & where)

@@ -30,7 +30,7 @@ from collector.format.schema.reading import read_small_text
 from collector.format.schema.tables import TABLES
 from collector.format.schema.wording import format_number_of
 from collector.format.standstills import Standstill, mark_standstills, read_standstills
-from collector.format.steps import StepRows, count_as_steps
+from collector.format.steps import StepRows, count_as_steps, mark_reading
 from collector.format.stored_files import arrow_schema, name_damage
 
 if TYPE_CHECKING:
@@ -119,12 +119,16 @@ class RankRun:
         """Read a table. Raises TableMissingError, TableBrokenError, NewerSchemaError; OptionError for an unknown name."""
         _check_table(name)
         table = self._reader.read(name, columns, where)
-        return self._mark_standstills(table) if name == "steps" else table
+        return self._mark_steps(table) if name == "steps" else table
 
-    def _mark_standstills(self, steps: pa.Table) -> pa.Table:
+    def _mark_steps(self, steps: pa.Table) -> pa.Table:
+        """Return the steps with metadata on what no average of them covers."""
         found: tuple[Standstill, ...] = ()
         with contextlib.suppress(RunError):  # code that needs the manifest reports the error
-            found = read_standstills(self.rank, self.whole.manifest.facts)
+            manifest = self.whole.manifest
+            found = read_standstills(self.rank, manifest.facts)
+            if read := [(one.read_start_ns, one.read_end_ns) for one in manifest.windows if one.read_end_ns]:
+                steps = mark_reading(steps, read)
         return mark_standstills(steps, self.run_path, self.rank, found)
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:

@@ -28,8 +28,9 @@ WARM_UP_RATIO = 1.25
 Reason = Literal["warm-up", "standstill", "detailed windows"]
 _JUDGED = b"stepscope.warm_up_steps"
 _STOOD = b"stepscope.standstills"
+_READING = b"stepscope.reading"
 
-SELECTED_COLUMNS = ("kind", "step", "duration_ns", "batch", "loader_start_ns", "detailed")
+SELECTED_COLUMNS = ("kind", "step", "start_ns", "duration_ns", "batch", "loader_start_ns", "detailed")
 """The columns of `steps` that `select_steps` reads."""
 
 
@@ -109,9 +110,9 @@ class LeftOut:
 class StepSelection:
     """Training steps in time order, as arrays of equal length: number, duration, and masks that label steps.
 
-    `kept` are the steps in an average: not warm-up, not in a detailed window, and without a
-    standstill (`stood`). `regular` also leaves out the first steps of epochs, whose cost is amortised; the noise and
-    the loader model use `regular`.
+    `kept` are the steps in an average: not warm-up, without a standstill (`stood`), and without the cost of a detailed
+    window. `detailed` steps carry this cost: they ran in the window, or while the recorder read its trace. `regular`
+    also leaves out the first steps of epochs, whose cost is amortised; the noise and the loader model use `regular`.
     """
 
     step: Ints
@@ -142,10 +143,13 @@ def select_steps(steps: pa.Table) -> StepSelection:
     train = train_steps(steps)
     duration = read_integers(train, "duration_ns")
     detailed = read_integers(train, "detailed") > 0
+    reading = _find_reading(train)
     judged = (steps.schema.metadata or {}).get(_JUDGED)
     warm_up = _find_warm_up(duration) if judged is None else np.arange(len(duration)) < int(judged)
     first = _find_first_of_epoch(train)
     stood = find_stood(train)
+    if (~warm_up & ~detailed & ~reading & ~stood).sum() >= WARM_UP_MIN_STEPS:
+        detailed = detailed | reading
     kept = ~warm_up & ~detailed & ~stood
     if kept.sum() < min(WARM_UP_MIN_STEPS, int(detailed.sum())):
         kept = ~warm_up & ~stood
@@ -187,6 +191,15 @@ def mark_stood(steps: pa.Table, for_ns: Mapping[int, int]) -> pa.Table:
     """
     told = json.dumps({str(number): length for number, length in for_ns.items()})
     return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _STOOD: told.encode()})
+
+
+def mark_reading(steps: pa.Table, spans: Iterable[tuple[int, int]]) -> pa.Table:
+    """Return the steps with metadata on when the recorder read the traces of detailed windows.
+
+    `spans` are pairs of start and end in ns since the epoch. A step that ran meanwhile takes up to three times as long
+    where the training uses all processors.
+    """
+    return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _READING: json.dumps(list(spans)).encode()})
 
 
 def train_steps(steps: pa.Table) -> pa.Table:
@@ -250,6 +263,18 @@ def find_stood(train: pa.Table) -> Mask:
     found = np.zeros(train.num_rows, np.bool_)
     for number, for_ns in told.items():
         found |= (step == int(number)) & (duration >= for_ns)
+    return found
+
+
+def _find_reading(train: pa.Table) -> Mask:
+    """Return a mask of the training steps during which the recorder read the trace of a window."""
+    spans = json.loads((train.schema.metadata or {}).get(_READING, b"[]"))
+    found = np.zeros(train.num_rows, np.bool_)
+    if spans:
+        starts = read_integers(train, "start_ns")
+        ends = starts + read_integers(train, "duration_ns")
+        for start, end in spans:
+            found |= (starts < end) & (ends > start)
     return found
 
 

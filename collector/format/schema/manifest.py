@@ -98,8 +98,10 @@ class Overhead:
 
 @dataclass(frozen=True)
 class Window:
-    """One detailed window: steps `first_step`..`last_step`, both included. `stall_ns` is the cost of opening and
-    saving."""
+    """One detailed window: steps `first_step`..`last_step`, both included. `stall_ns` is the cost of opening and saving.
+
+    The recorder read the window's trace from `read_start_ns` to `read_end_ns`; both are 0 if the training had ended.
+    """
 
     first_step: int
     last_step: int
@@ -108,6 +110,8 @@ class Window:
     stall_ns: int = 0
     trigger: str = field(default="option", metadata=shown(Shown("trigger", words=TRIGGERS)))
     trace_file: str | None = field(default=None, metadata=shown(LEFT_OUT))
+    read_start_ns: int = 0
+    read_end_ns: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,9 @@ class WindowAssembler(Assembler):
 
     def follow(self, trainer: int) -> None:
         self._is_beside_training = True
+        # Importing takes longer than reading a small window. Now the training still imports and loads.
+        import collector.traces.kineto.reader
+        import collector.traces.reading  # noqa: F401
 
     def finish(self) -> dict[str, pa.Table]:
         self._is_beside_training = False
@@ -84,8 +87,11 @@ class WindowAssembler(Assembler):
             if path.name in self._taken:
                 continue
             self._taken.add(path.name)
+            known, begun = len(self._windows), self.clock.now()
             with _weighing_less() if self._is_beside_training else nullcontext():
                 tables = self._read(path)
+            if self._is_beside_training and len(self._windows) > known:
+                self._windows[-1] = replace(self._windows[-1], read_start_ns=begun, read_end_ns=self.clock.now())
             for name, rows in tables.items():
                 found.setdefault(name, []).append(rows)
         return {name: pa.concat_tables(pieces).unify_dictionaries() for name, pieces in found.items()}

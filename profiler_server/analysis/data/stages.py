@@ -45,7 +45,7 @@ def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
 
 def read_counted_steps(rank: RankRun) -> pa.Table | None:
     """Read the columns of the steps that `share_steps` needs; None if they cannot be read."""
-    steps = read_or(None, rank.table, "steps", (*SELECTED_COLUMNS, "start_ns"))
+    steps = read_or(None, rank.table, "steps", SELECTED_COLUMNS)
     return None if steps is None else count_as_steps(steps).steps
 
 

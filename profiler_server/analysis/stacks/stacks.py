@@ -159,7 +159,7 @@ def read_stacks(rank: RankRun) -> Stacks | None:
 
 
 def _mark_steady(rank: RankRun, rows: pa.Table) -> pa.Array:
-    steps = count_as_steps(rank.table("steps", (*dict.fromkeys((*SELECTED_COLUMNS, "start_ns")),)))
+    steps = count_as_steps(rank.table("steps", SELECTED_COLUMNS))
     selection = select_steps(steps.steps)
     starts = train_steps(steps.steps)["start_ns"].to_numpy()
     begin = int(starts[selection.kept][0]) if selection.kept.any() else 0

@@ -23,6 +23,7 @@ from collector.format.steps import (
     summarize_phases,
     summarize_steps,
     tells_waits,
+    train_steps,
 )
 from profiler_server.analysis.data.stages import find_loader
 from profiler_server.analysis.device.device import summarize_device
@@ -290,7 +291,7 @@ def _describe_modes(steps: Steps, manifest: RankManifest) -> str:
     if selection.detailed[selection.kept].any():
         return f"{text}, recorded in a detailed window."
     text = f"{text}, recorded in light mode"
-    windows = selection.step[selection.detailed].tolist()
+    windows = selection.step[read_integers(train_steps(steps.table), "detailed") > 0].tolist()
     if not windows:
         return f"{text}."
     text = f"{text}; operators and timeline come from the detailed {form_plural(noun)} {format_steps(windows)}."

@@ -14,6 +14,7 @@ from collector.format.steps import (
     find_stall_limit,
     has_training,
     mark_judged,
+    mark_reading,
     mark_stood,
     number_batches,
     select_steps,
@@ -85,6 +86,17 @@ def test_detailed_steps_are_kept_where_nearly_nothing_else_is_there() -> None:
     assert select_steps(build([100.0] * 20, detailed=mostly)).kept.all()
     assert select_steps(build([100.0] * 20, detailed=partly)).kept.sum() == 10
     assert select_steps(build([100.0] * 12, detailed=[True] * 3 + [False] * 9)).kept.sum() == 9
+
+
+def test_steps_beside_the_reading_of_a_window_are_left_out_if_ten_others_stay() -> None:
+    """The span touches steps 3 to 5: the end of step 3, and the start of step 5."""
+    starts = [number * 100 * MS for number in range(13)]
+    span = (starts[3] - 1, starts[4] + 1)
+    long, short = (mark_reading(build([100.0] * count, start_ns=starts[:count]), [span]) for count in (13, 12))
+    found = select_steps(long)
+    assert found.step[found.detailed].tolist() == [3, 4, 5]
+    assert [(group.reason, group.steps.tolist()) for group in found.left_out] == [("detailed windows", [3, 4, 5])]
+    assert select_steps(short).kept.all()
 
 
 def test_a_choice_of_standstills_alone_is_averaged() -> None:

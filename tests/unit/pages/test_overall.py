@@ -10,7 +10,7 @@ import pytest
 
 from collector.format.run import open_run
 from collector.format.schema import layout
-from collector.format.schema.manifest import Device, Signal
+from collector.format.schema.manifest import Device, Signal, Window
 from collector.traces import import_trace
 from profiler_server.page import PageRequest
 from profiler_server.pages.overall import Panel
@@ -35,6 +35,16 @@ def test_the_first_row_says_step_time_rate_wait_device_and_cost(tmp_path: Path) 
     assert page.stats.body is not None
     (cost,) = (entry for entry in page.stats.body if entry.label == "Recording cost")
     assert cost.note.endswith("0.03 % of the mean step")  # 21.0 µs of 64.0 ms
+
+
+def test_the_mean_leaves_out_steps_beside_the_reading_of_a_window_that_are_not_called_detailed(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan(steps=30))
+    steps = open_run(run).rank().table("steps", ["step", "start_ns"]).to_pylist()
+    starts = {row["step"]: row["start_ns"] for row in steps}
+    edit_rank(run, windows=(Window(10, 12, starts[10], starts[13], read_start_ns=starts[14], read_end_ns=starts[16]),))
+    sentence = must(show(run).step.body).sentence
+    assert "(5 steps left out: detailed windows)" in sentence
+    assert sentence.endswith("from the detailed steps 10–12.")
 
 
 def test_the_stage_that_limits_the_step_is_marked(tmp_path: Path) -> None:

@@ -70,12 +70,16 @@ def test_a_window_is_read_with_less_weight_than_the_training_has(
     _leave_window(tmp_path, 10, _events())
     assembler = WindowAssembler(tmp_path, CLOCK)
     assembler.follow(1)
+    began = CLOCK.now()
     assert assembler.poll()["slices"].num_rows
     assert (seen, group.read_text()) == (["7"], "0")
     group.unlink()
     _leave_window(tmp_path, 50, _events())
     assert assembler.finish()["slices"].num_rows
     assert seen[1:] == [None], "no training runs any more"
+    beside, after = assembler.describe()["windows"]
+    assert began <= beside.read_start_ns < beside.read_end_ns <= CLOCK.now()
+    assert (after.read_start_ns, after.read_end_ns) == (0, 0)
 
 
 def test_second_window_goes_on_with_tracks_and_ids(tmp_path: Path) -> None:
