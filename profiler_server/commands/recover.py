@@ -45,11 +45,15 @@ def command(
     folders = [rank_path(path, rank) for rank in opened.ranks]
     with show_progress(f"Recovering {path.name}") as on_progress:
         words = list(workers.run(recover_rank, folders, lambda done: on_progress(done / len(folders))))
+    is_whole = True
     for rank, word in zip(opened.ranks, words, strict=True):
-        for damage in _list_damage(opened.rank(rank)):
+        damages = _list_damage(opened.rank(rank))
+        for damage in damages:
             typer.echo(f"rank {rank}: {damage}")
-        typer.echo(f"rank {rank}: {_OUTCOMES.get(word, word)}, {_count_steps(opened.rank(rank))}")
-    if read_or(False, lambda: open_run(path).is_recovered):
+        outcome = "its other tables can be read" if damages else _OUTCOMES.get(word, word)
+        typer.echo(f"rank {rank}: {outcome}, {_count_steps(opened.rank(rank))}")
+        is_whole = is_whole and not damages
+    if is_whole and read_or(False, lambda: open_run(path).is_recovered):
         typer.echo("The run itself was cut off, so it stays listed as crashed, recovered: it has all that it left.")
 
 

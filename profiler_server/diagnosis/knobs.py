@@ -14,7 +14,7 @@ from typing import Any
 
 from collector.format.phases import COMPUTING, IN_MODEL
 from profiler_server.diagnosis.limits import knobs as limits
-from profiler_server.diagnosis.limits.facts import FEW_ROWS_FRAC
+from profiler_server.diagnosis.limits.facts import FEW_ROWS_FRAC, NOISY_FRAC
 from profiler_server.facts.case import Case
 
 
@@ -117,6 +117,8 @@ def _compute_by_threads(case: Case, asked: Asked) -> Iterator[Change]:
     workers, load = case.loading.loop.model.workers, case.host.load
     free = cores - load.others - load.workers if load is not None else 0.0
     for count in sorted({1, max(cores // 2, 1), cores} - {now}, reverse=True):
+        if count < now and case.host.others_frac >= NOISY_FRAC:
+            continue  # the fewer threads, the fewer wait for other programs: that says nothing of an idle machine
         label = f"{count} thread{'s' if count > 1 else ''}"
         bound = large * (1.0 - now / count) if count > now else max(_find_crowded_frac(case, workers), computed - large)
         look = "threads" if now == 1 < count <= round(free) else ""

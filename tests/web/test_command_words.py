@@ -105,6 +105,11 @@ def test_recover_says_what_became_of_a_killed_run(ask: Ask, tmp_path: Path) -> N
     assert "cut  (crashed, recovered, collector, 1 rank, " in ask("report", path)
     whole = build_run(tmp_path / "whole", RunPlan(steps=12))
     assert "crashed" not in ask("recover", whole)
+    layout.table_file(layout.rank_path(path, 0), "queues").write_bytes(b"PAR1 no table PAR1")
+    said = ask("recover", path)
+    assert "queues.parquet" in said
+    assert "rank 0: its other tables can be read, 12 training steps" in said
+    assert "it has all that it left" not in said
 
 
 @pytest.mark.parametrize(

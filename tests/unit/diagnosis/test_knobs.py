@@ -51,6 +51,9 @@ def test_settings_that_the_figures_leave_hopeless_are_not_tried() -> None:
     assert fewer == ["num_workers=0", "num_workers=4", "num_workers=2", "num_workers=1"]
     assert labels(computing(1), "threads") == ["4 threads", "2 threads"]
     assert labels(knows(kinds=Kinds(large_frac=1.0)), "threads") == ["4 threads"]
+    small = knows(kinds=Kinds(large_frac=0.2))
+    assert labels(small, "threads") == ["1 thread", "4 threads"]
+    assert labels(make.with_load(small, others=1.0), "threads") == ["4 threads"], "a quarter of four cores is taken"
     assert labels(knows(optimizers=[{**ADAM, "foreach": True}]), "update") == ["fused=True"]
     assert labels(knows(optimizers=[{**ADAM, "fused": True}]), "update") == []
     assert labels(knows(), "anomaly") == []
