@@ -85,7 +85,7 @@ def list_outliers(steps: pa.Table, limit: int = 20, interruptions: Interruptions
 _WORDS: Mapping[Cause, str] = {
     "stood": "the job stood still, not in the figures",
     "warm_up": "warm-up, not in the figures",
-    "window": "inside a detailed window, whose cost it carries",
+    "window": "in a detailed window or beside its reading, whose cost it carries",
     "loader_start": "starting the loader and its workers",
     "epoch_start": "first of an epoch",
     "gc": "garbage collection",

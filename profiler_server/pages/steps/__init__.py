@@ -27,6 +27,7 @@ from profiler_server.pages.steps.tables import (
     OutlierTable,
     Points,
     WindowControl,
+    describe_collectives,
     describe_coverage,
     describe_device_phases,
     describe_evaluation,
@@ -62,6 +63,7 @@ class Trace:
     picker: Picker
     graph: GraphView
     on_device: str
+    collectives: str
     start_ns: int | None
     end_ns: int | None
     coverage: Coverage
@@ -117,6 +119,7 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
         picker=picker,
         graph=view_graph(graph, summarize_spread(data.steps), title),
         on_device=describe_device_phases(summarize_device_phases(rank)),
+        collectives=describe_collectives(data, step),
         start_ns=graph.start_ns,
         end_ns=None if graph.start_ns is None else graph.start_ns + int(graph.duration_ns),
         coverage=describe_coverage(data),

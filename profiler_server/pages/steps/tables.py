@@ -15,7 +15,14 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.control import WindowRequest, read_control
 from collector.format.schema.layout import control_file
 from collector.format.schema.manifest import RankManifest
-from collector.format.steps import Distribution, EvaluationSummary, Reason, explain_left_out
+from collector.format.steps import (
+    Distribution,
+    EvaluationSummary,
+    Reason,
+    explain_left_out,
+    read_integers,
+    train_steps,
+)
 from profiler_server.analysis.steps.outliers import (
     Outlier,
     explain_outlier,
@@ -94,7 +101,7 @@ def _name_steps(request: WindowRequest) -> str:
 _REASONS: dict[Reason, str] = {
     "warm-up": "warm-up: the first steps are still slower than the typical one",
     "standstill": "the job stood still in them",
-    "detailed windows": "inside a detailed window, whose cost they carry",
+    "detailed windows": "in a detailed window or beside its reading, whose cost they carry",
 }
 OUTLIER_ROWS = 20
 INTERRUPTION_ROWS = 10
@@ -221,6 +228,26 @@ def describe_device_phases(found: DevicePhases | None) -> str:
         return ""
     parts = ", ".join(f"{PHASE_LABELS[name].lower()} {format_duration(mean)}" for name, mean in found.means_ns)
     return f"On the device, by events on its stream, mean of {format_number_of(found.steps, 'step')}: {parts}."
+
+
+def describe_collectives(data: StepData, step: int | None) -> str:
+    """Describe the time of all collectives, and which part of it is exposed and overlapped; "" if not known.
+
+    Describe one step, or for None the mean over the averaged steps with a known time.
+    """
+    train = train_steps(data.steps)
+    whole, exposed = read_integers(train, "communication_total_ns", -1), read_integers(train, "communication_ns")
+    wanted = data.selection.kept if step is None else data.selection.step == step
+    known = wanted & (whole >= exposed)
+    total_ns, exposed_ns = (float(values[known].mean()) if known.any() else 0.0 for values in (whole, exposed))
+    if not total_ns:
+        return ""
+    hidden_ns = total_ns - exposed_ns
+    over = "" if known.sum() == wanted.sum() else f", mean of {format_number_of(int(known.sum()), data.noun)}"
+    return (
+        f"Collectives take {format_duration(total_ns)}{over}: {format_duration(exposed_ns)} exposed, "
+        f"{format_duration(hidden_ns)} ({format_share(hidden_ns / total_ns)}) overlapped with other work."
+    )
 
 
 def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | None:

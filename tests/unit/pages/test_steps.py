@@ -36,7 +36,7 @@ def test_the_average_is_shown_by_default_and_says_what_it_covers(tmp_path: Path)
     assert (
         trace.coverage.sentence == "The average covers 37 of 40 steps: 1–9, 13–40. 3 steps left out: detailed windows."
     )
-    assert trace.coverage.left_out == ("10–12 (3): inside a detailed window, whose cost they carry",)
+    assert trace.coverage.left_out == ("10–12 (3): in a detailed window or beside its reading, whose cost they carry",)
 
 
 @pytest.mark.parametrize("step", ["", "7"])
@@ -55,6 +55,22 @@ def test_what_the_parts_of_a_step_took_on_the_device_is_a_sentence(tmp_path: Pat
     write_rows(layout.rank_path(path, 0), "device_phases", rows)
     text = "On the device, by events on its stream, mean of 2 steps: forward 15.0 ms, backward 40.0 ms."
     assert show(path).on_device == text
+
+
+def test_collectives_are_parted_into_exposed_and_overlapped_time(tmp_path: Path) -> None:
+    def change(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            row["communication_ns"] = 2 * MS
+        for number, total in ((20, 8), (21, 4)):
+            rows[number - 1]["communication_total_ns"] = total * MS
+
+    assert show(build_run(tmp_path / "alone")).collectives == ""
+    path = build_changed(tmp_path / "run", RunPlan(), change)
+    average = "Collectives take 6.00 ms, mean of 2 steps: 2.00 ms exposed, 4.00 ms (66.7 %) overlapped with other work."
+    assert show(path).collectives == average
+    one = "Collectives take 4.00 ms: 2.00 ms exposed, 2.00 ms (50.0 %) overlapped with other work."
+    assert show(path, step="21").collectives == one
+    assert show(path, step="22").collectives == ""
 
 
 @pytest.mark.parametrize(
