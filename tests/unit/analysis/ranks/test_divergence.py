@@ -94,6 +94,11 @@ def leave_out(sent: Sequence[Sent], step: int, rest: Sequence[Sent]) -> Listed:
             id="of two the one that did other than before",
         ),
         pytest.param(
+            (list_steps(30, SAME), list_steps(30, STEP[:2])),
+            "Rank 0 called allreduce (4.00 KiB) where rank 1 called allreduce 92 (1.00 KiB), in step 31.",
+            id="of two the one that did other than before, with a collective that both listed earlier",
+        ),
+        pytest.param(
             (leave_out(SAME, 0, ()), leave_out(SAME, 0, ()), leave_out(SAME, 11, SAME[:1])),
             "Rank 2 has left out allreduce 22 (4.00 KiB), which ranks 0, 1 entered in step 11.",
             id="one of the same size, long before the end: nothing fails then",
