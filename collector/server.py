@@ -72,6 +72,12 @@ def format_duration(value_ns: float) -> str:
     return format_duration(value_ns)
 
 
+def say_gain(entry: Suggestion) -> str:
+    from profiler_server.format import say_gain
+
+    return say_gain(entry)
+
+
 def read_least_pairs() -> int:
     """Return the number of pairs of runs that the gate needs for a verdict."""
     from profiler_server.diagnosis.limits.compare import LEAST_RUNS

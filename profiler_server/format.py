@@ -294,6 +294,20 @@ def _say_part(part: str, values: Mapping[str, object]) -> str:
     return fill_in(part[1:-1], values) if all(_FORMATTER.get_field(field, (), values)[0] for field in fields) else ""
 
 
+def say_gain(suggestion: object, mean_ns: float | None = None) -> str:
+    """Return the predicted step of a suggestion, its bound, or that there is none. `mean_ns` is the step as it is.
+
+    `suggestion` is a Suggestion, or its mapping in `report --json`.
+    """
+    fields = suggestion if isinstance(suggestion, Mapping) else vars(suggestion)
+    values = {**fields, "mean_ns": mean_ns}
+    if values["least_step_ns"] is not None:
+        return say("gain", "bound", **values)
+    if values["predicted_step_ns"] is None:
+        return say("gain", "unknown")
+    return say("gain", "assumed" if values["condition"] else "predicted", step=say("gain", "step", **values), **values)
+
+
 def name_kind(fact: object) -> str:
     """Return the name of a fact's type in texts and reports, such as `left_out` for LeftOut."""
     return re.sub(r"\B([A-Z])", r"_\1", type(fact).__name__).lower()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from collector.server import format_duration
+from collector.server import say_gain
 
 if TYPE_CHECKING:
     from profiler_server.facts.results import Suggestion
@@ -36,7 +36,7 @@ class Advice:
     def __str__(self) -> str:
         lines = [self.verdict]
         for number, entry in enumerate(self.suggestions, 1):
-            lines += [f"{number}. {entry.title}. {_describe_gain(entry)}", f"   {entry.measured}", f"   {entry.advice}"]
+            lines += [f"{number}. {entry.title}. {say_gain(entry)}.", f"   {entry.measured}", f"   {entry.advice}"]
             lines += [f"       {line}" for line in entry.change.splitlines()]
         return "\n".join(lines if self.suggestions else [*lines, self.silence])
 
@@ -46,18 +46,9 @@ class Advice:
         return f"<p><b>{html.escape(self.verdict)}</b></p>{listed}"
 
 
-def _describe_gain(entry: Suggestion) -> str:
-    if entry.predicted_step_ns is None:
-        return "No step time is predicted."
-    predicted = f"{entry.states}: {format_duration(entry.predicted_step_ns)}"
-    if entry.predicted_low_ns is None or entry.predicted_high_ns is None:
-        return f"{predicted}."
-    return f"{predicted} ({format_duration(entry.predicted_low_ns)} to {format_duration(entry.predicted_high_ns)})."
-
-
 def _render(entry: Suggestion) -> str:
     title, gain, measured, advice, change = map(
-        html.escape, (entry.title, _describe_gain(entry), entry.measured, entry.advice, entry.change)
+        html.escape, (entry.title, f"{say_gain(entry)}.", entry.measured, entry.advice, entry.change)
     )
     code = f"<pre>{change}</pre>" if change else ""
     return (

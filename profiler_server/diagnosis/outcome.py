@@ -86,8 +86,9 @@ class Outcome:
 
     `evaluation`, `mended`, `unpredicted` and `silent` are advice without a predicted step time. `mended` has titles
     about a slow rank. `unpredicted` has titles of advice whose settings are set, or whose line takes less time.
-    `silent` has titles of advice whose rule finds nothing in the later, shorter step. If `unpredicted` has one entry,
-    `least_step_ns` is the bound that came with it.
+    `silent` has titles of advice whose rule finds nothing in the later, shorter step. If these two have one entry,
+    `least_step_ns` is the bound that came with it. `beside` has titles of advice with a bound that was followed together
+    with `taken`.
     """
 
     step: Difference
@@ -102,12 +103,13 @@ class Outcome:
     settings: tuple[SettingChange, ...] = ()
     noun: str = "step"
     least_step_ns: float | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def judged(self) -> Taken | None:
         """The prediction that the later run can judge; None if several were followed at once, since they cannot be
         separated."""
-        return self.taken[0] if len(self.taken) == 1 else None
+        return self.taken[0] if len(self.taken) == 1 and not self.beside else None
 
     @property
     def besides(self) -> tuple[Difference, ...]:
@@ -182,11 +184,13 @@ def judge_outcome(before: Run, after: Run) -> Outcome | None:
     followed = [entry for entry in told if seen.shows(entry)]
     predicted = [entry for entry in followed if entry.predicted_step_ns is not None]
     predicted = predicted or [e for e in told if e.predicted_step_ns is not None and seen.names_line(e)][:1]
-    others = [e for e in followed if e.predicted_step_ns is None and e.rule not in _ABOUT_ONE_RANK]
+    beside = [entry for entry in followed if predicted and entry.least_step_ns is not None and entry.condition]
+    others = [e for e in followed if e.predicted_step_ns is None and e.rule not in _ABOUT_ONE_RANK and e not in beside]
     proven = [entry for entry in others if entry.settings or seen.names_line(entry)]
     is_less = compared.step.b_ns < LESS_FRAC * compared.step.a_ns
     silent = [entry for entry in others if is_less and entry not in proven]
     less = [found for entry in told if (found := _judge_evaluation(entry, ranks)) is not None]
+    bounds = [entry.least_step_ns for entry in (*proven, *silent)]
     code, settings = find_code_changes(before, after), find_setting_changes(before, after)
     mended = [e for e in followed if e.predicted_step_ns is None and e.rule in _ABOUT_ONE_RANK]
     if not (predicted or less or mended or proven or silent or lines or code or settings):
@@ -203,7 +207,8 @@ def judge_outcome(before: Run, after: Run) -> Outcome | None:
         code,
         settings,
         compared.noun,
-        proven[0].least_step_ns if len(proven) == 1 else None,
+        bounds[0] if len(bounds) == 1 else None,
+        tuple(entry.title for entry in beside),
     )
 
 

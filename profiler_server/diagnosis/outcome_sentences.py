@@ -28,7 +28,9 @@ def _list_sentences(found: Outcome) -> Iterator[str]:
     if found.judged is not None:
         yield _say_taken(found, found.judged)
     elif found.taken:
-        yield say("outcome", "at_once", titles=_quote(entry.title for entry in found.taken), found=found)
+        yield say(
+            "outcome", "at_once", titles=_quote((*(entry.title for entry in found.taken), *found.beside)), found=found
+        )
     lines = "; ".join(_say_line(found, line) for line in found.lines)
     rest = _begin(say("outcome", "lines", lines=lines, step=step))
     for kind, titles in (("unpredicted", found.unpredicted), ("silent", found.silent)):

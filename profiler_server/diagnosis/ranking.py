@@ -214,16 +214,18 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
         else "medium"
     )
     basis = _say_basis(case, claim) if claim.is_shown else _say_doubt(case, claim)
+    is_predicted = claim.is_shown and not finding.text.removed
     said = [finding.text.advice, basis, _say_order(claim)]
     return replace(
         write_note(claim.rule, finding, severity),
         advice=" ".join(sentence for sentence in said if sentence),
-        predicted_step_ns=claim.step_ns if claim.is_shown else None,
-        predicted_low_ns=claim.low_ns if claim.is_shown else None,
-        predicted_high_ns=claim.high_ns if claim.is_shown else None,
+        predicted_step_ns=claim.step_ns if is_predicted else None,
+        predicted_low_ns=claim.low_ns if is_predicted else None,
+        predicted_high_ns=claim.high_ns if is_predicted else None,
+        least_step_ns=claim.low_ns if claim.is_shown and finding.text.removed else None,
         settings=finding.settings,
         shortens=name_shortened(case, finding.what_if),
-        condition=finding.text.assumption if claim.is_shown else "",
+        condition=finding.text.condition if claim.is_shown else "",
     )
 
 

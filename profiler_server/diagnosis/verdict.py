@@ -202,9 +202,11 @@ def say_verdict(
     figures |= {"best": best, "leads": "".join(f" {lead.title}." for lead in leads)}
     if not best.is_shown:
         return say("verdict", "gain_unknown", **figures)
-    if best.finding.text.assumption:
-        return say("verdict", "gain_if", condition=_capitalise(f"if {best.finding.text.assumption}"), **figures)
-    return say("verdict", "gain", fix=_capitalise(best.finding.text.fix), **figures)
+    text = best.finding.text
+    if text.condition:
+        entry = "gain_at_best" if text.removed else "gain_if"
+        return say("verdict", entry, condition=_capitalise(f"if {text.condition}"), **figures)
+    return say("verdict", "gain", fix=_capitalise(text.fix), **figures)
 
 
 def _explain_none(case: Case, least_frac: float) -> str:

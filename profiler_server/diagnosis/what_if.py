@@ -233,7 +233,8 @@ def blame_function(case: Case, batches: BatchTimes, found: Finding, part: Part |
         title=f"{text.title.partition(':')[0]}: {call}",
         advice=f"{spell_function(culprit)} is most of it: do it once and store the result, or do less of it. {text.advice}",
         fix=f"taking {call} out",
-        assumption=f"{call} took no time",
+        assumption="",
+        removed=call,
     )
     what_if = scale_stages(case, batches, (part.name,), 1.0 - culprit.share_frac)
     return doubt_removal(replace(found, text=text, what_if=what_if), culprit)

@@ -326,8 +326,6 @@ class Case:
 
 
 Effort = Literal["flag", "argument", "code", "format", "semantics"]
-
-
 EFFORTS: tuple[Effort, ...] = ("flag", "argument", "code", "format", "semantics")
 
 
@@ -354,8 +352,9 @@ class WhatIf:
 class Text:
     """The texts of a finding: the measurement, the threshold, the advice, and the code to copy.
 
-    `fix` is the change in a few words ("num_workers 2 → 6"). `assumption` is the predicted extent of the change
-    ("transforms took no time"), if `fix` does not state it.
+    `fix` is the change in a few words ("num_workers 2 → 6"). `assumption` is the predicted extent of the change ("half
+    as many bytes were read"), if `fix` does not state it. `removed` is the work to make cheaper ("transforms"), if only
+    the user knows how much of it can go. The step without it is a bound and no prediction.
     """
 
     title: str
@@ -365,6 +364,12 @@ class Text:
     change: str
     fix: str
     assumption: str = ""
+    removed: str = ""
+
+    @property
+    def condition(self) -> str:
+        """The extent of the change as a clause ("transforms took no time"); empty if `fix` states it."""
+        return f"{self.removed} took no time" if self.removed else self.assumption
 
 
 @dataclass(frozen=True)

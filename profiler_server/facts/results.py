@@ -38,11 +38,12 @@ class Suggestion:
     """A claim about a step time that a re-run can check. `rule` is a stable id.
 
     `measured` and `threshold` are sentences with figures. `change` is the code to copy. Predictions are step times,
-    None if the rule makes no claim. They hold under `condition` ("transforms took no time"), which is empty if the
+    None if the rule makes no claim. They hold under `condition` ("half as many bytes were read"), which is empty if the
     change itself determines its saving. `settings` are the DataLoader arguments to set, with their values. `fix` is the
     change in a few words. `shortens` names the phases that get shorter, empty if any may. `saved_per_step_frac` is the
-    saving of a change between the steps, as a share of the steps. For a line that is worth a look, `least_step_ns` is
-    the step if the line cost nothing. It is a bound and no prediction.
+    saving of a change between the steps, as a share of the steps. `least_step_ns` is a bound in place of a prediction:
+    the step if the work that `condition` names took no time ("transforms took no time"). For a line that is worth a
+    look, it is the step without the line, and the condition is empty.
     """
 
     rule: str
@@ -66,12 +67,7 @@ class Suggestion:
     @property
     def is_look(self) -> bool:
         """Whether the suggestion is a line that is worth a look. No rule knows a change for this line."""
-        return self.least_step_ns is not None
-
-    @property
-    def states(self) -> str:
-        """The words before the predicted step: "If transforms took no time", or "Predicted step" without a condition."""
-        return f"If {self.condition}" if self.condition else "Predicted step"
+        return self.least_step_ns is not None and not self.condition
 
 
 @dataclass(frozen=True)

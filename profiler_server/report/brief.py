@@ -15,7 +15,7 @@ from profiler_server.analysis.ranks.ends import Hang
 from profiler_server.diagnosis.end_sentences import list_attempt_lines, recall_standstills, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.facts.results import Diagnosis, Suggestion
-from profiler_server.format import format_duration, format_share
+from profiler_server.format import say_gain
 from profiler_server.report.text import NOTHING_PAYS
 
 
@@ -61,14 +61,8 @@ def _say(rank: RankRun, found: Diagnosis) -> list[str]:
 
 
 def _say_gain(rank: RankRun, entry: Suggestion) -> str:
-    step_ns, low_ns, high_ns = entry.predicted_step_ns, entry.predicted_low_ns, entry.predicted_high_ns
-    if step_ns is None or low_ns is None or high_ns is None:
-        return f"Why: {entry.measured}"
-    span = f"{format_duration(step_ns)} ({format_duration(low_ns)} – {format_duration(high_ns)})"
-    mean_ns, states = measure_step(rank), f"If {entry.condition}" if entry.condition else "Predicted"
-    if not mean_ns:
-        return f"{states}: a step of {span}"
-    return f"{states}: a step of {span} instead of {format_duration(mean_ns)}, {format_share(1.0 - step_ns / mean_ns)} less"
+    is_known = entry.predicted_step_ns is not None or entry.least_step_ns is not None
+    return say_gain(entry, measure_step(rank)) if is_known else f"Why: {entry.measured}"
 
 
 def measure_step(rank: RankRun) -> float | None:

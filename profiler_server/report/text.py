@@ -37,6 +37,7 @@ from profiler_server.format import (
     format_phase_shares,
     format_ranks,
     format_share,
+    say_gain,
     shorten_middle,
 )
 from profiler_server.report.outcome import list_outcome_lines
@@ -312,7 +313,7 @@ def _render_suggestions(report: dict[str, Any], run: Run, rank: int | None) -> s
     if not report["suggestions"]:
         return f"Suggestions: none. {explain_silence(run, rank)}"
     asked = [entry for entry in report["suggestions"] if entry["severity"] != "info"]
-    looks = [entry for entry in report["suggestions"] if entry["least_step_ns"] is not None]
+    looks = [e for e in report["suggestions"] if e["least_step_ns"] is not None and not e["condition"]]
     noted = [entry for entry in report["suggestions"] if entry["severity"] == "info" and entry not in looks]
     tried = {rule: trial["sentence"] for rule, trial in report["tried"].items()}
     lines = ["Suggestions"] if asked else [f"Suggestions: none. {NOTHING_PAYS}"]
@@ -326,15 +327,9 @@ def _render_suggestions(report: dict[str, Any], run: Run, rank: int | None) -> s
 
 
 def _render_entry(entry: dict[str, Any], tried: Mapping[str, str]) -> list[str]:
-    predicted = []
-    if entry["predicted_step_ns"] is not None:
-        span = f"{format_duration(entry['predicted_low_ns'])} – {format_duration(entry['predicted_high_ns'])}"
-        states = f"If {entry['condition']}" if entry["condition"] else "Predicted step"
-        predicted = [f"     {states}: {format_duration(entry['predicted_step_ns'])} ({span})"]
-    elif entry["severity"] != "info":
-        predicted = ["     No step time is predicted."]
+    has_gain = entry["severity"] != "info" or entry["predicted_step_ns"] is not None
     return [
-        *predicted,
+        *([f"     {say_gain(entry)}"] if has_gain else []),
         *([f"     {tried[entry['rule']]}"] if entry["rule"] in tried else []),
         f"     Measured: {entry['measured']}",
         f"     Threshold: {entry['threshold']}",

@@ -106,6 +106,7 @@ class Templates:
         self.environment.globals["links"] = links
         self.environment.filters.update(
             duration=figures.format_duration,
+            gain=figures.say_gain,
             difference=figures.format_difference,
             share=figures.format_share,
             bytes=figures.format_bytes,

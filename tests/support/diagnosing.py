@@ -11,7 +11,7 @@ from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.ranking import Fixed, make_claim
 from profiler_server.facts.case import Case, Claim
 from profiler_server.facts.results import Diagnosis, Suggestion
-from profiler_server.format import format_duration
+from profiler_server.format import say_gain
 from tests.support import facts as make
 from tests.support.cases import Plant, build_case_run
 
@@ -52,17 +52,13 @@ def write_out(found: Diagnosis, rule: str = "") -> str:
 
 
 def _write_suggestion(said: Suggestion) -> str:
-    step, low, high = (
-        "none" if time is None else format_duration(time)
-        for time in (said.predicted_step_ns, said.predicted_low_ns, said.predicted_high_ns)
-    )
     parts = {
         "measured": said.measured,
         "threshold": said.threshold,
         "advice": said.advice,
         "change": said.change.replace("\n", "\n    "),
         "fix": said.fix,
-        "step": f"{step}, {low} to {high}{said.condition and f', if {said.condition}'}; {said.severity}",
+        "gain": f"{say_gain(said)}; {said.severity}",
         "shown": "; ".join(f"{seen.page}?{seen.query} {seen.text}" for seen in said.evidence),
     }
     return f"{said.rule}: {said.title}\n" + "".join(f"  {name}: {text}\n" for name, text in parts.items())

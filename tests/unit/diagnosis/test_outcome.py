@@ -15,6 +15,7 @@ from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.outcome import find_outcome, judge_outcome
 from profiler_server.diagnosis.outcome_sentences import say_outcome
 from profiler_server.facts.results import Suggestion
+from profiler_server.format import format_duration
 from profiler_server.report.outcome import describe_outcome
 from tests.support.cases import Plant, build_case_run, plan_of
 from tests.support.row_edits import Row, evaluate_in_passes, lay_end_to_end, write_rows
@@ -106,7 +107,9 @@ def test_code_counts_as_changed_where_its_rule_is_silent_and_the_step_is_clearly
     assert "slow_read" in advice_of(before)
     found = judge_outcome(before, build_later(tmp_path / "after", 2, wait_ms=0.4, read_ms=20.0))
     assert found is not None
-    assert [entry.rule for entry in found.taken] == ["slow_read"]
+    slow = advice_of(before)["slow_read"]
+    assert (found.taken, found.silent, found.least_step_ns) == ((), (slow.title,), slow.least_step_ns)
+    assert f"(at best: {format_duration(slow.least_step_ns)})" in say_outcome(found)[0]
     assert judge_outcome(before, build(tmp_path / "same", SLOW)) is None
 
 
@@ -172,9 +175,10 @@ def test_several_fixes_at_once_are_not_told_apart(tmp_path: Path) -> None:
     workers = advice_of(before)["too_few_workers"].settings["num_workers"]
     found = judge_outcome(before, build_later(tmp_path / "after", workers, wait_ms=0.4, read_ms=20.0))
     assert found is not None
-    assert len(found.taken) == 2
+    titles = (found.taken[0].title, *found.beside)
+    assert titles == tuple(advice_of(before)[rule].title for rule in ("too_few_workers", "slow_read"))
     assert found.judged is None
-    assert "cannot be told apart" in say_outcome(found)[0]
+    assert f"Taken at once: “{titles[0]}”, “{titles[1]}”. Their gains cannot be told apart" in say_outcome(found)[0]
     described = describe_outcome(found)
     assert described is not None
     assert described["is_in_range"] is None

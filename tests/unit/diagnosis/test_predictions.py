@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from profiler_server.diagnosis.ranking import Fixed, make_claim, rank_claims, wr
 from profiler_server.diagnosis.verdict import find_bound, say_verdict
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.facts.case import Case, Claim, Finding, Rule, Text
+from profiler_server.format import format_duration, say_gain
 from tests.support.cases import A100, PLANTED, Plant, build_case_run, plan_of, slow
 from tests.support.diagnosing import measure, promise
 from tests.support.row_edits import Row, queued
@@ -141,7 +143,7 @@ def test_no_rule_fails_and_no_prediction_lies_below_what_its_change_leaves(plant
 def claim(case: Case, doubt_frac: float | None, rule: str = "slow_read") -> Claim:
     """Return the claim of taking a quarter of the step away."""
     what_if = shorten_step(case, "gap", 0.25 * case.steps.mean_ns, 1.0)
-    text = Text("title", "measured", "threshold", "advice", "code", "less of it", "it took no time")
+    text = Text("title", "measured", "threshold", "advice", "code", "less of it", "half of it was done")
     finding = Finding(text, (), what_if=what_if, doubt_frac=doubt_frac)
     known = Rule(rule, knob="x", effort="code", judge=lambda case: None)
     return make_claim(case, known, finding, Fixed(case.loading.loop.model, case.steps.mean_ns, {}))
@@ -159,12 +161,30 @@ def test_a_step_is_shown_if_the_doubt_is_at_most_a_quarter_of_the_saving(
     assert (said.predicted_step_ns is not None) is is_shown
     assert (said.predicted_low_ns is not None) is (said.predicted_high_ns is not None) is is_shown
     if is_shown:
-        assert (said.condition, said.states) == ("it took no time", "If it took no time")
-        assert "If it took no time, a step would take about" in sentence
+        assert say_gain(said).startswith("If half of it was done: ")
+        assert "If half of it was done, a step would take about" in sentence
         assert made.high_ns - made.low_ns <= 0.5 * (case.steps.mean_ns - made.step_ns) + 1
     else:
         assert said.advice == "advice How much it saves is not known beforehand."
         assert sentence.endswith("What to change first: less of it.")
+
+
+@pytest.mark.parametrize(("doubt_frac", "is_shown"), [(0.1, True), (None, False)])
+def test_work_of_which_only_the_user_knows_how_much_can_go_gives_a_bound_and_no_prediction(
+    doubt_frac: float | None, is_shown: bool
+) -> None:
+    case = base()
+    made = claim(case, doubt_frac)
+    text = replace(made.finding.text, assumption="", removed="crop()")
+    made = replace(made, finding=replace(made.finding, text=text))
+    said, sentence = write_suggestion(case, made), say_verdict(case, find_bound(case), [made], [])
+    assert said.predicted_step_ns is said.predicted_low_ns is said.predicted_high_ns is None
+    assert said.least_step_ns == (made.low_ns if is_shown else None)
+    assert not said.is_look
+    if is_shown:
+        figure = format_duration(made.low_ns)
+        assert say_gain(said) == f"At best: {figure}, if crop() took no time"
+        assert sentence.endswith(f" If crop() took no time, a step would take {figure} at best.")
 
 
 def test_the_order_does_not_depend_on_what_is_shown() -> None:
@@ -183,7 +203,7 @@ def test_a_trial_is_offered_where_it_makes_the_change() -> None:
 
 
 @pytest.mark.parametrize("name", ["slow_read", "slow_transform", "slow_collate"])
-def test_a_slow_stage_is_predicted_to_be_gone(name: str, tmp_path: Path) -> None:
+def test_a_slow_stage_gets_the_step_without_it_as_a_bound(name: str, tmp_path: Path) -> None:
     """The user takes away all of it, not half."""
     found = next(s for s in diagnose(build_case_run(tmp_path / "run", PLANTED[name]), 0).suggestions if s.rule == name)
     assert found.condition.endswith(" took no time")

@@ -23,6 +23,7 @@ from collector.notebook.advice import Advice
 from collector.notebook.run import Run
 from collector.plugins import find_plugins
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.format import say_gain
 from profiler_server.report import build_report
 from profiler_server.report.text import render_text
 from tests.support.cases import PLANTED, Plant, build_case_run
@@ -129,14 +130,16 @@ def test_a_run_gives_the_advice_of_its_pages(tmp_path: Path) -> None:
     assert len(advice) == len(shown.suggestions) > 0
     text = str(advice)
     assert text.startswith(shown.sentence)
-    assert all(f"{at}. {entry.title}. {entry.states}: " in text for at, entry in enumerate(advice, 1))
-    assert {entry.states for entry in advice} > {"Predicted step"}
+    assert all(f"{at}. {entry.title}. {say_gain(entry)}." in text for at, entry in enumerate(advice, 1))
+    gains = " ".join(say_gain(entry) for entry in advice)
+    assert "Predicted step: " in gains
+    assert ", if transforms took no time" in gains
 
 
 def test_that_no_step_time_is_predicted_is_said_once(tmp_path: Path) -> None:
     run = build_case_run(tmp_path / "run", PLANTED["threads_over_cores"])
     advice = run.suggestions()
-    unpredicted = [entry for entry in advice if entry.predicted_step_ns is None]
+    unpredicted = [entry for entry in advice if entry.predicted_step_ns is entry.least_step_ns is None]
     assert unpredicted
     for text in (str(advice), advice._repr_html_(), render_text(build_report(run), run)):
         assert text.count("No step time is predicted") == len(unpredicted)
