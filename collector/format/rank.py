@@ -119,9 +119,9 @@ class RankRun:
         """Read a table. Raises TableMissingError, TableBrokenError, NewerSchemaError; OptionError for an unknown name."""
         _check_table(name)
         table = self._reader.read(name, columns, where)
-        return self._mark_steps(table) if name == "steps" else table
+        return self.mark_steps(table) if name == "steps" else table
 
-    def _mark_steps(self, steps: pa.Table) -> pa.Table:
+    def mark_steps(self, steps: pa.Table) -> pa.Table:
         """Return the steps with metadata on what no average of them covers."""
         found: tuple[Standstill, ...] = ()
         with contextlib.suppress(RunError):  # code that needs the manifest reports the error

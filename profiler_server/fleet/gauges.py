@@ -12,9 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
-from collector.format.intervals import Mask
 from collector.format.parts import read_last_rows
 from collector.format.phases import PHASE_NAMES
 from collector.format.rank import RankRun
@@ -22,8 +20,14 @@ from collector.format.run import Run
 from collector.format.schema import layout
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunState
-from collector.format.standstills import mark_standstills, read_standstills
-from collector.format.steps import count_as_steps, find_stood, measure_between, read_integers, select_steps, train_steps
+from collector.format.steps import (
+    count_as_steps,
+    mark_judged,
+    measure_between,
+    read_integers,
+    select_steps,
+    train_steps,
+)
 from collector.hangs.live import find_standing
 from profiler_server.derive.background import Background
 from profiler_server.derive.derived import derived
@@ -31,7 +35,7 @@ from profiler_server.store.catalog import Catalog
 from profiler_server.store.headline import RunEntry, choose_state
 
 RECENT_STEPS = 50
-"""Number of last steps of each rank in the means, without warm-up, detailed windows and standstills."""
+"""Number of last steps of each rank in the means. The same steps are left out as on the pages."""
 MOST_RUNS = 100
 MOST_RANKS = 16_384
 """The most ranks of a run that are read: the first ones."""
@@ -50,6 +54,7 @@ FEW_RANKS = 8
 _COLUMNS = (
     "kind",
     "step",
+    "start_ns",
     "duration_ns",
     "detailed",
     "batch",
@@ -244,28 +249,21 @@ def _describe(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGau
 def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGauges:
     # Rows between steps and rows in detailed windows may lie in between.
     rows = read_last_rows(rank.folder, "steps", _COLUMNS, 4 * RECENT_STEPS)
-    own = read_standstills(rank.rank, manifest.facts)
-    counted = count_as_steps(mark_standstills(rows, rank.run_path, rank.rank, own))
+    counted = count_as_steps(rank.mark_steps(rows))
     train = train_steps(counted.steps)
-    is_apart = (read_integers(train, "detailed") > 0) | find_stood(train)
-    is_apart |= _mark_warm_up(counted.steps)
-    kept = np.flatnonzero(~is_apart)[-RECENT_STEPS:]
+    if train.num_rows and train["step"][0].as_py() > 1:
+        train = mark_judged(train, warm_up=0)
+    is_kept = select_steps(train).kept
+    kept = np.flatnonzero(is_kept)[-RECENT_STEPS:]
     known = _describe(rank, manifest, state)
     if not len(kept):
         return known
     phases = {name: float(read_integers(train, f"{name}_ns")[kept].mean()) for name in PHASE_NAMES}
     step = float(read_integers(train, "duration_ns")[kept].mean())
     # The step after a detailed window or a standstill includes their cost.
-    usual = kept[~is_apart[np.maximum(kept - 1, 0)]]
+    usual = kept[is_kept[np.maximum(kept - 1, 0)]]
     between = 0.0 if counted.infers else float(measure_between(counted.every)[usual].sum()) / len(kept)
     return replace(known, step_ns=step, own_ns=step - phases["communication"], between_ns=between, phases_ns=phases)
-
-
-def _mark_warm_up(steps: pa.Table) -> Mask:
-    """Return a mask of the training steps of the warm-up; none if the table does not begin with the first step."""
-    selection = select_steps(steps)
-    is_first = len(selection.step) > 0 and int(selection.step[0]) <= 1
-    return selection.warm_up if is_first else np.zeros(len(selection.step), np.bool_)
 
 
 def _sum_up(entry: RunEntry, ranks: Sequence[RankGauges]) -> RunGauges:

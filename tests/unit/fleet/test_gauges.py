@@ -9,7 +9,7 @@ import pytest
 
 from collector.format import parts
 from collector.format.schema import layout
-from collector.format.schema.manifest import Warn
+from collector.format.schema.manifest import Warn, Window
 from profiler_server.fleet.gauges import LONGEST_LABEL, RECENT_STEPS, Gauges, RunGauges, make_label
 from profiler_server.store.catalog import Catalog
 from tests.support.live import build_ended_run, build_live_run, edit_rank
@@ -58,6 +58,17 @@ def test_the_warm_up_of_a_short_run_is_in_no_mean(tmp_path: Path) -> None:
     rows = build_steps(RunPlan(steps=30))
     rows[0]["duration_ns"] = 2000 * MS
     write_steps(run, 0, rows)
+    assert read(tmp_path)["now"].step_ns == pytest.approx(sum(HEALTHY_STEP_MS.values()) * MS, rel=0.01)
+
+
+def test_steps_beside_the_reading_of_a_window_are_in_no_mean(tmp_path: Path) -> None:
+    run = build_live_run(tmp_path / "now", steps=200)
+    rows = build_steps(RunPlan(steps=200))
+    for row in rows[190:194]:
+        row["duration_ns"] = 500 * MS
+    write_steps(run, 0, rows)
+    begin_ns, end_ns = rows[190]["start_ns"], rows[194]["start_ns"]
+    edit_rank(run, windows=(Window(180, 182, 0, 1, read_start_ns=begin_ns, read_end_ns=end_ns),))
     assert read(tmp_path)["now"].step_ns == pytest.approx(sum(HEALTHY_STEP_MS.values()) * MS, rel=0.01)
 
 
