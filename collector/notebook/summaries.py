@@ -82,7 +82,7 @@ def describe_operators(operators: pa.Table) -> str:
 def describe_host_operators(slices: pa.Table) -> str:
     """Return the host operators of one step, numbered from 1 in order of their first start.
 
-    `slices` has the category `operator` of all detailed steps. The first of these steps is used.
+    `slices` are those of the category `operator` in all detailed steps. Only the first detailed step is used.
     """
     first = pc.min(slices["step"]).as_py()
     of_step = slices.filter(pc.equal(slices["step"], first)).select(["name", "start_ns", "duration_ns"])

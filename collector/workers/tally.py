@@ -38,7 +38,9 @@ class Part:
 
 
 class Tally:
-    """The sums of one batch. `nested_ns` is the time in transforms so far; a caller subtracts it to get its own time."""
+    """The sums of one batch. `nested_ns` is the time in transforms so far. Code around a transform subtracts what was
+    added meanwhile from its own time.
+    """
 
     __slots__ = ("item", "item_ns", "longest_item", "longest_ns", "nested_cpu_ns", "nested_ns", "thread")
 

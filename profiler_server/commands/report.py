@@ -95,7 +95,7 @@ def _write_brief(run: Run, rank: int | None, base_dir: Path | None) -> None:
 
 
 def find_others(run: Run, base_dir: Path | None) -> tuple[Run | None, dict[str, Any] | None]:
-    """Return the run that `run` tries to improve, and the last lasting change among the runs of its script.
+    """Return the run that `run` tries to improve, and the last change of the step time that later runs of its script kept.
 
     Each is None if there is none. Without a base directory, the second is None. If the base directory cannot be read in
     time, both are None.

@@ -144,7 +144,7 @@ def _list_shorter(
 
 
 def _list_new(step_ns: float, after: Lines, before: Lines) -> Iterator[LineChange]:
-    """Yield the hotspots that may replace lines that are gone: no sample of the earlier run is in them."""
+    """Yield the hotspots of the later run that have no sample in the earlier run. They may replace lines that are gone."""
     for spot in after.hotspots:
         if spot.key and not spot.doing and not _find_share(spot, before):
             yield LineChange(_name(spot), spot.name, 0.0, spot.whole_frac * step_ns)

@@ -1,4 +1,4 @@
-"""Turn findings into claims about a step time, and order the claims without contradictions."""
+"""Predict the step time after each suggested change, and order the changes so that no gain is counted twice."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ class Readiness:
     """The state of a queue when the training thread requested a batch. Shares are of the requests.
 
     A queue that is not empty can still lack the next batch in order. `held_up_frac` is the share of requests in which
-    later batches waited for an earlier one. `late_wait_frac` is the share of all waiting for data that lies in steps
-    without their batch, 0 if unknown.
+    later batches waited for an earlier one. `late_wait_frac` is the share of all waiting for data in steps whose
+    batch was not ready; 0 if unknown.
     """
 
     queue: str

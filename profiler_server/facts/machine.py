@@ -105,7 +105,10 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Replayed:
-    """The replay of a window. `gains` are by the name of the change. `seen` are the patterns that were found, by rule."""
+    """The replay of a detailed window.
+
+    `gains` maps a change to the saving that its replay gives. `seen` maps a pattern that was found to its sighting.
+    """
 
     steps: int
     measured_ns: float

@@ -158,7 +158,7 @@ def _name_state(state: RunState, has_failed: bool) -> ListState:
 
 
 def say_stand(run: Run, ranks: Sequence[int]) -> str:
-    """Return a sentence on how a recording job stands still; "" if it does not."""
+    """Return a sentence on the place where a recording job stands still; "" if it makes progress."""
     found = find_standing([run.read_rank(rank) for rank in ranks])
     return describe_live_hang(found) if found is not None else ""
 

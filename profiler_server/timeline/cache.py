@@ -165,8 +165,8 @@ class TimelineCache:
     def ask(self, rank: RankRun, question: Callable[[Timeline], T], open_: Callable[[], Timeline] | None = None) -> T:
         """Return the answer to a question about a rank's timeline, or about the timeline that `open_` returns.
 
-        An exception in `DAMAGE` means damaged files. They are then built again, and the question is repeated once.
-        Exceptions of `open_` and of the question pass through.
+        If the question raises an exception in `DAMAGE`, its files are built again, and the question is repeated once. All
+        other exceptions, and those of `open_`, pass through.
         """
         timeline = open_() if open_ is not None else self.open(rank)
         try:

@@ -1,7 +1,8 @@
 """A Python process that has imported PyTorch. It forks for each trial, which saves the seconds of the import.
 
-It has a single thread and has not touched a device. Each fork gets its trial's environment, a session and a log of its
-own, and goes on as `profiler-run` would. The fork's parent is the requesting process, which adopts orphans.
+It has a single thread and has not touched a device. Each trial gets its environment, a POSIX session and a log of its
+own, and goes on as `profiler-run` would. It is forked twice and so becomes an orphan. The requesting process, a child
+subreaper, adopts it and can wait for it.
 """
 
 from __future__ import annotations

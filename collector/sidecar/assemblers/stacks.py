@@ -123,7 +123,7 @@ class StacksAssembler(Assembler):
         return self._build()
 
     def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
-        """At the end of the run, return the stack rows whose phases became known from the last rows of `steps`."""
+        """Return no rows before the end of the run. Then the last rows of `steps` give the phases of the rows held back."""
         if not self._is_over or table != "steps":
             return {}
         self._count()

@@ -50,7 +50,7 @@ NO_STEPS = RankSteps(np.empty(0, np.int64), np.empty((len(PHASE_NAMES), 0), np.f
 
 @dataclass(frozen=True, eq=False)
 class StepsTogether:
-    """The common steps of `ranks`, without ranks that were cut short. `parts_ns` is (phases, ranks, steps).
+    """The steps that all of `ranks` have. Ranks that ended early are left out. `parts_ns` is (phases, ranks, steps).
 
     `between_ns` is a rank's time between its steps, less that of the rank with the least. Time that all ranks spend
     between steps makes no rank wait. `meeting_ns` is (ranks, steps), as in `RankSteps`.

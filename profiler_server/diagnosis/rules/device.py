@@ -85,7 +85,7 @@ def _judge_copy(case: Case, entry: str, least_frac: float, is_pinned: bool) -> F
 
 
 def _judge_serial_copy(case: Case) -> Finding | None:
-    """Without a device, the training thread prepares each batch between receiving it and the forward."""
+    """On a CPU, the training thread spends much time on each batch after receiving it and before the forward."""
     share = case.steps.share("h2d")
     if case.device.entries or share < limits.PREPARE_FRAC:
         return None

@@ -89,9 +89,10 @@ def _span(values: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class SlowdownRow:
-    """One rank, stage or operation. `slowdown` is the slowdown of a job in which only this entry is as measured.
+    """One rank, stage or operation, judged by two replayed jobs.
 
-    `gain` is the time saved if only this entry becomes like the others.
+    `slowdown`: this entry keeps its measured times, and all others take the ideal time. `gain`: this entry takes the
+    ideal time, and all others keep theirs.
     """
 
     name: str

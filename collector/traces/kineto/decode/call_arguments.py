@@ -194,7 +194,7 @@ class _Search:
     def _read_integers(self, colons: Ints, row: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         """Return row, start, end and value of the integer after each colon.
 
-        A row is marked as not plain if it has no integer there, or two.
+        A row without exactly one integer is not plain; `_is_plain` then has False for it.
         """
         text = self._text
         start = skip_blanks(text, colons + 1)
