@@ -168,7 +168,7 @@ def judge_outcome(before: Run, after: Run) -> Outcome | None:
     compared = compare_ranks(*ranks)
     if not compared.step.b_ns:
         return None
-    earlier, later = diagnose(before, ranks[0].rank), diagnose(after, ranks[1].rank)
+    earlier, later = (diagnose(run, rank.rank) for run, rank in zip((before, after), ranks, strict=True))
     is_same = not any(caution.startswith("different models") for caution in compared.cautions)
     told = earlier.suggestions if is_same else ()
     pages, workers = _find_shortened(ranks, compared), any(entry.num_workers for entry in ranks[1].manifest.loaders)

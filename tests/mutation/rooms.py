@@ -80,6 +80,7 @@ ROOMS = {
         _list_files("profiler_server/analysis/ranks"),
         (
             "tests/unit/analysis/ranks",
+            "tests/unit/traces/test_flight_recorder.py",
             "tests/unit/pages/test_rank_maps.py",
             "tests/unit/diagnosis/test_stragglers.py",
             "tests/unit/diagnosis/test_limits.py",

@@ -27,6 +27,12 @@ def test_fewer_workers_are_not_proposed_by_a_simulation_that_is_off(tmp_path: Pa
     assert not make.speaks(make.with_loop(case, check=1.2), "oversubscribed_workers")
 
 
+@pytest.mark.parametrize(("threads", "cores", "is_named"), [(1, 0.4, False), (2, 0.4, True), (4, 3.6, False)])
+def test_threads_are_compared_with_whole_cores(threads: int, cores: float, is_named: bool, tmp_path: Path) -> None:
+    plant = Plant(manifest={"torch_threads": threads, "usable_cores": cores})
+    assert make.speaks(measure(build_case_run(tmp_path / "run", plant)), "threads_over_cores") is is_named
+
+
 def test_without_a_simulation_to_trust_workers_are_as_many_as_make_a_batch_per_step(tmp_path: Path) -> None:
     roomy = dataclasses.replace(PLANTED["too_few_workers"], manifest={"usable_cores": 16.0})
     case = make.with_loop(measure(build_case_run(tmp_path / "run", roomy)), check=0.8)

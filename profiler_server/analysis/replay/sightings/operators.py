@@ -174,9 +174,8 @@ def find_misaligned_shapes(trial: Trial) -> Sighting | None:
     owners = rows[odd]
     if not len(owners):
         return None
-    launch = window.launch
-    around = np.where(launch >= 0, window.parent[launch], -1)
-    kernels = np.flatnonzero((window.kind == KERNEL) & np.isin(around, owners) & window.match(_KERNEL))
+    is_owned = (window.launch >= 0) & np.isin(window.parent[window.launch], owners)
+    kernels = np.flatnonzero((window.kind == KERNEL) & is_owned & window.match(_KERNEL))
     nodes = trial.nodes(kernels)
     if not len(nodes):
         return None
