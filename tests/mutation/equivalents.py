@@ -28,6 +28,12 @@ def _list_same(file: str, reason: str, *lines: str) -> tuple[Equivalent, ...]:
     return tuple(Equivalent(file, line, reason) for line in lines)
 
 
+_OUTCOME = _list_same(
+    "profiler_server/diagnosis/outcome.py",
+    "None of these phases is unchanged.",
+    "return all((part.change_ns >= 0) for part in self.besides)",
+    "longer = [part for part in self.besides if (part.change_ns >= 0)]",
+)
 _RING = (
     *_list_same(
         "collector/ring/words.py",
@@ -106,6 +112,7 @@ _WORK = (
 
 EQUIVALENTS: tuple[Equivalent, ...] = (
     *_RING,
+    *_OUTCOME,
     *_WORK,
     Equivalent(
         _INTERVALS,

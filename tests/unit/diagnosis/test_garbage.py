@@ -82,6 +82,21 @@ def test_the_line_that_collects_outside_of_training_is_named(tmp_path: Path) -> 
     assert "gc.collect() in main()" in claim.finding.text.advice
 
 
+@pytest.mark.parametrize(("outside_ms", "is_named"), [(90, False), (110, True)])
+def test_a_line_outside_of_training_is_named_for_half_of_the_collections(
+    outside_ms: int, is_named: bool, tmp_path: Path
+) -> None:
+    def edit(steps: list[Row]) -> None:
+        for step in steps[::2]:
+            step["tail_ns"] += outside_ms * MS
+            step["forward_ns"] += (COLLECTED_MS - outside_ms) * MS
+            step["gc_ns"] = COLLECTED_MS * MS
+
+    rows = in_phase("forward", 100, own("Net.forward", 7)), in_phase("tail", 300)
+    _, claim = claim_of(tmp_path / "run", Plant(plan_of(), edit=edit), *rows)
+    assert claim.finding.text.title.endswith("in main()") is is_named
+
+
 def collecting(phase: str) -> Case:
     """Every second step collects garbage for 0.3 of the mean step, in the gap or in the forward; all have a gap of 0.3."""
     case = make.split_step(base(), gap=np.full(STEPS, 0.3))
