@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collector.format.phases import PHASE_NAMES
 from collector.format.run import open_run
 from collector.format.schema import layout
+from profiler_server.analysis.ranks import together
 from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.collectives import find_slow_call, sum_collectives
 from profiler_server.analysis.ranks.matching import match_calls
@@ -177,3 +179,15 @@ def test_the_report_says_which_collective_is_slow() -> None:
     assert said.startswith("allreduce 3 of 5 of group default in a step (25.0 MiB) is slow: ")
     assert said in describe_ranks(ranks, (), judge_ranks(ranks), find_slow_call(ranks))
     assert describe_slow_call(None) == ""
+
+
+@pytest.mark.parametrize(("most", "every"), [(300, 1), (299, 2), (100, 3)])
+def test_a_long_job_is_compared_at_an_even_selection_of_its_steps(
+    most: int, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "MOST_CELLS", most)
+    numbers = np.arange(1, 101)
+    none = np.zeros(100, np.float32)
+    parts = np.zeros((len(PHASE_NAMES), 100), np.float32)
+    ranks = {rank: together.RankSteps(numbers, parts, none, none, none) for rank in range(3)}
+    assert together.put_together(ranks).step.tolist() == list(range(1, 101, every))
