@@ -54,8 +54,8 @@ class Arguments(BoundedNumbers):
         return np.fromiter(self._read(keys, _to_float, float("nan")), np.float64)
 
     def texts(self, *keys: str) -> list[str | None]:
-        """Return for each entry the value of its first existing key: a string unchanged, another value as JSON, None
-        without a key.
+        """Return for each entry the value of its first existing key: strings as they are, others as JSON, None if
+        absent.
         """
         same: dict[str | None, str | None] = {}
         return [same.setdefault(text, text) for text in self._read(keys, _to_text, None)]
