@@ -38,8 +38,8 @@ class Part:
 
 
 class Tally:
-    """The sums of one batch. `nested_ns` is the time in transforms so far. Code around a transform subtracts what was
-    added meanwhile from its own time.
+    """The sums of one batch. `nested_ns` is the time in transforms so far: code around a transform subtracts its
+    growth.
     """
 
     __slots__ = ("item", "item_ns", "longest_item", "longest_ns", "nested_cpu_ns", "nested_ns", "thread")
@@ -115,7 +115,7 @@ class Rhythm:
         return True
 
     def learn(self, work_ns: int, samples: int, calls: int) -> None:
-        """Choose the interval between timed batches, from a timed batch: its work in ns, its samples and its transform
+        """Choose the interval between timed batches, given a timed batch: its work in ns, samples and transform
         calls.
         """
         if samples > 0 and work_ns > 0:
