@@ -34,7 +34,7 @@ class BrokenPlugin:
 
 @dataclass(frozen=True)
 class Room:
-    """The modules that declare the name, sorted by module name, and the modules that cannot be imported."""
+    """The modules of a package that declare a name, sorted by module name, and those that cannot be imported."""
 
     modules: tuple[ModuleType, ...]
     broken: tuple[BrokenPlugin, ...]

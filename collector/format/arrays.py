@@ -33,7 +33,7 @@ def from_numbers(values: npt.NDArray[Any], absent: npt.NDArray[np.bool_] | None 
 
 
 def from_texts(texts: Sequence[str | None]) -> pa.Array:
-    """Return texts as an Arrow array, null for None. Lone surrogates cannot be stored in a file and become question
+    """Return texts as an Arrow array, null for None. Lone surrogates, which no file can store, become question
     marks.
     """
     parts = [b"" if text is None else text.encode("utf-8", "replace") for text in texts]
