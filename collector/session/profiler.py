@@ -119,7 +119,7 @@ class Profiler:
             self.start()
 
     def start(self) -> None:
-        """Begin recording, or go on after stop(). Raises SessionError if it is on or paused, or the run was
+        """Begin recording, or go on after stop(). SessionError if recording is on or paused, or the run was
         analysed.
         """
         if self._is_elsewhere():
