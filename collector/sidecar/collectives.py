@@ -79,7 +79,9 @@ class CollectiveRows:
         return {"name": kind["name"], "bytes": call.bytes, "is_begun": begun is not None, "group": group}
 
     def describe_groups(self, calls: Sequence[Call]) -> list[dict[str, Any]]:
-        """Return each process group with its number of ended collectives. `calls` are the calls of the open row."""
+        """Return a mapping for each process group, with its number of ended collectives. `calls` are those of the open
+        row.
+        """
         if not self._kinds:
             self._find_kind(0)
         kinds = [self._find_kind(call.what) for call in calls]

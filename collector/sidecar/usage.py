@@ -68,7 +68,9 @@ class Processes:
         self._rates = Rates()
 
     def sample(self) -> Iterator[Sample]:
-        """Yield the use by the training process and each worker since the last call; nothing if the former is gone."""
+        """Yield the use by the training process and each worker since the last call; nothing once the training has
+        ended.
+        """
         try:
             self._trainer = self._trainer or psutil.Process(self._pid)
             self._find_workers(self._trainer)
@@ -147,7 +149,9 @@ def _read_usable_s(trainer: int) -> float | None:
 
 
 def name_workers(events: Path) -> dict[int, str]:
-    """Return names of the workers with a stage log, by process id. Names for further loaders include the loader."""
+    """Map process ids to names of the workers with a stage log. The names include the loader from the second
+    loader on.
+    """
     names: dict[int, str] = {}
     for path in events.glob(RING_PATTERN):
         fields = path.stem.split("-")  # stages-<loader>-<epoch>-<worker>-<pid>-<time>

@@ -219,7 +219,7 @@ def remove_empty(path: Path, root: Path | None = None) -> bool:
 
 
 def remove_tree(path: Path, proof: Made | Marked | Abandoned, root: Path | None = None) -> None:
-    """Remove a folder of ours with all its content.
+    """Remove a folder made by this program, with all its content.
 
     RefusedError names why the folder is not ours, or which content must stay; OSError names a failure. If only some
     content must stay or fails, the rest is still removed. The marker files go last, so that a later call can finish the

@@ -138,7 +138,7 @@ def _check_log(log: Log) -> Iterator[str]:
 
 
 def count_events(trace: Trace) -> dict[str, int]:
-    """Return counts by name: the events of each kind, and the lost and the duplicate events."""
+    """Map a name to a count: of slices, counters and other events, and of lost, rounded and duplicate events."""
     log = trace.log
     return {
         "slices": len(trace.columns),

@@ -23,7 +23,7 @@ _SHOWN_ELSEWHERE = frozenset({"Call stack", "Module Hierarchy", "Trace name"})
 
 
 class Arguments(BoundedNumbers):
-    """The distinct arguments by number. Number 0 means "no arguments".
+    """The distinct arguments, each with a number. Number 0 means "no arguments".
 
     Arguments stay text and are decoded at each request, because decoded arguments take ten times the memory.
     """
