@@ -87,9 +87,7 @@ def skip_code(code: CodeType) -> None:
 
 
 def find_tracer() -> Callable[[], Any]:
-    """Return a function that is true while Dynamo may trace the frames of called functions. It makes no Python
-    frame.
-    """
+    """Return a function whose result is true while Dynamo may trace called functions. It makes no Python frame."""
     eval_frame = sys.modules.get("torch._C._dynamo.eval_frame")
     return getattr(eval_frame, "get_eval_frame_callback", bool)
 

@@ -61,9 +61,7 @@ class TrainingInput:
         self._in_batch = self._is_marked = False
 
     def fetch_starts(self) -> bool:
-        """Log the request for an item of a queue, and return True. Before any training, log nothing and return
-        False.
-        """
+        """Log the request for an item of a queue and return True. Before any training, only return False."""
         if not self._steps.has_trained:
             return False
         self._steps.fetch_starts()
@@ -247,9 +245,7 @@ class Making:
         return True
 
     def describe(self) -> dict[str, Any]:
-        """Return those fields of `schema.manifest.Loader` that describe how items are made; {} before the first
-        item.
-        """
+        """Return the fields of `schema.manifest.Loader` on how items are made; {} before the first item."""
         if not self.items or not self._wall_ns:
             return {}
         cpu_frac = self._cpu_ns / self._wall_ns

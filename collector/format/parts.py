@@ -86,9 +86,7 @@ def _replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
 
 
 def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
-    """Return Parquet options that store numbers as differences. For times, this takes a third of a dictionary's
-    space.
-    """
+    """Return Parquet options that store numbers as differences: times take a third of a dictionary's space."""
     numbers = [field.name for field in schema if pa.types.is_signed_integer(field.type)]
     return {
         "compression": "zstd",

@@ -40,7 +40,7 @@ extend over two steps."""
 
 @dataclass(frozen=True)
 class Standstill:
-    """One standstill of one rank, in `step`. The others waited for the ranks in `missing`, perhaps for this one."""
+    """One standstill of one rank, in `step`. The others waited for the ranks in `missing`, maybe this one included."""
 
     rank: int
     step: int

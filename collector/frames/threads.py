@@ -38,8 +38,8 @@ class Threads:
             self._drop(thread)
 
     def look(self) -> Seen | None:
-        """Return whether the watched thread sleeps and how many threads run; None for too many, or an unknown
-        thread.
+        """Return whether the watched thread sleeps and how many threads run; None if there are too many, or if the
+        thread is unknown.
         """
         if self._looks % LIST_AGAIN == 0:
             self._list()

@@ -125,9 +125,7 @@ def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
 
 
 def is_standstill(found: Standing) -> bool:
-    """Return whether the job really stands still. It does not if a rank that holds it up works: it may save or
-    compile.
-    """
+    """Return whether the job really stands still. False if a rank that holds it up works: saves or compiles."""
     if found.stop is not None:
         return all(one.still is not None and not one.still.works for one in found.stop.missing)
     return all(one.in_collective or (one.still is not None and not one.still.works) for one in found.places)

@@ -146,7 +146,7 @@ class WordLog:
         return self.thread[0] == threading.get_ident()
 
     def disown(self) -> None:
-        """Stop this process from writing, in a forked child: it has its parent's thread ids and log."""
+        """Stop writing, in a forked child: it has its parent's thread ids and log."""
         self.thread[0] = -1
 
 

@@ -93,9 +93,7 @@ class Beside:
         )
 
     def _wait(self) -> str:
-        """Wait for the process while it makes progress. Return "" once it is gone, else the reason to leave it
-        alone.
-        """
+        """Wait for the process while it makes progress. Return "" once it is gone, else why it is left alone."""
         process = self._process
         if process is None:
             return ""
@@ -121,9 +119,7 @@ class Beside:
         return float(times.user + times.system)
 
     def _give_up(self) -> str:
-        """If the process is stopped, kill it and return "": its work is then done here. Else return why it is left
-        alone.
-        """
+        """If the process is stopped, kill it and return "": its work is done here. Else return why it is left alone."""
         assert self._process is not None
         if self._is_stopped():
             _log.warning("stepscope: the recorder process was stopped; it is ended, and its work is done here")

@@ -37,9 +37,7 @@ class CollectiveRows:
         self._usual: list[Call] = []
 
     def add(self, done: Done) -> None:
-        """Add the calls of a row of `steps`. Calls in a detailed window are only counted: the window's trace lists
-        them.
-        """
+        """Add the calls of a row of `steps`. Calls in a detailed window are only counted: its trace lists them."""
         if done.kind == "train":
             self._usual = list(done.row.calls)
         listed = is_listed(done.step, sum(self._indices.values())) and not done.row.detailed
@@ -79,9 +77,7 @@ class CollectiveRows:
         return {"name": kind["name"], "bytes": call.bytes, "is_begun": begun is not None, "group": group}
 
     def describe_groups(self, calls: Sequence[Call]) -> list[dict[str, Any]]:
-        """Return a mapping for each process group, with its number of ended collectives. `calls` are those of the open
-        row.
-        """
+        """Return each process group with its number of ended collectives. `calls` are those of the open row."""
         if not self._kinds:
             self._find_kind(0)
         kinds = [self._find_kind(call.what) for call in calls]

@@ -52,9 +52,7 @@ class LogFollower(Generic[LogT]):
         return self._lost + sum(log.ring.lost for log in self._followed.values())
 
     def follow(self) -> Iterator[LogT]:
-        """Yield each log that may have grown, new logs included. The caller must read it before it takes the
-        next one.
-        """
+        """Yield each log that may have grown, new logs included. Read it before taking the next one."""
         self._find()
         for name, log in list(self._followed.items()):
             # Asked before the last read: everything that the process wrote before its end can then be read.

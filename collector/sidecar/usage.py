@@ -35,9 +35,7 @@ class Rates:
         self._before: dict[tuple[str, int, str], tuple[float, float]] = {}
 
     def grow(self, key: tuple[str, int, str], count: float) -> float | None:
-        """Return the growth per second since the last call with this key (source, process, metric); None at the
-        first.
-        """
+        """Return the growth per second since the last call with this (source, process, metric); None at the first."""
         now, before = time.monotonic(), self._before.get(key)
         self._before[key] = (now, count)
         if before is None or now <= before[0]:
@@ -68,9 +66,7 @@ class Processes:
         self._rates = Rates()
 
     def sample(self) -> Iterator[Sample]:
-        """Yield the use by the training process and each worker since the last call; nothing once the training has
-        ended.
-        """
+        """Yield the use by the training process and each worker since the last call; nothing after the training."""
         try:
             self._trainer = self._trainer or psutil.Process(self._pid)
             self._find_workers(self._trainer)
@@ -149,9 +145,7 @@ def _read_usable_s(trainer: int) -> float | None:
 
 
 def name_workers(events: Path) -> dict[int, str]:
-    """Map process ids to names of the workers with a stage log. The names include the loader from the second
-    loader on.
-    """
+    """Map process ids to names of the workers with a stage log, such as "worker 1 of loader 2"."""
     names: dict[int, str] = {}
     for path in events.glob(RING_PATTERN):
         fields = path.stem.split("-")  # stages-<loader>-<epoch>-<worker>-<pid>-<time>

@@ -179,7 +179,7 @@ class Padding:
 
 
 def find_in_call(arrays: Sequence[npt.NDArray[Any]]) -> Padding | None:
-    """Return the padding among the arguments of a call. A mask counts only beside an array of the same batch × time."""
+    """Return the padding among the arguments of a call. A mask counts only beside an array of equal batch × time."""
     for array in arrays:
         beside = sum(other.shape[:2] == array.shape[:2] for other in arrays) > 1
         found = find_padding(array)

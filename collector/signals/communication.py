@@ -229,9 +229,7 @@ class _Reductions:
 
 
 class ReadingPace:
-    """The interval between readings. It follows from the cheapest reading, as a busy machine slows down some
-    readings.
-    """
+    """The interval between readings. It follows from the cheapest reading: a busy machine slows single readings."""
 
     def __init__(self) -> None:
         self._readings = 0

@@ -21,7 +21,7 @@ class ReadLimits:
     deadline_s: float | None = None
 
     def begin(self) -> ReadLimits:
-        """Return the limits with a deadline. Without one, the allowed time begins now."""
+        """Return the limits with a deadline. If they have none yet, the allowed time begins now."""
         return self if self.deadline_s is not None else replace(self, deadline_s=time.monotonic() + self.seconds)
 
     def check(self, path: Path, read_bytes: int = 0) -> None:

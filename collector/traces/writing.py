@@ -88,9 +88,7 @@ class EventWriter:
         self.write_event({**common, "name": f"{kind}_sort_index", "args": {"sort_index": place}})
 
     def write_columns(self, template: str, *values: pa.Array) -> None:
-        """Write one event per row: each zero character in `template` is replaced by the row's value of the next
-        column.
-        """
+        """Write one event per row: the zero characters in `template` are replaced by the row's values, in turn."""
         rows = len(values[0])
         if not rows:
             return

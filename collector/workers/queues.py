@@ -26,9 +26,7 @@ class SendProbe:
     """A timer of the sends of one queue. The putting thread calls `expect` and `drain`, the feeder thread the rest."""
 
     def __init__(self, queue: Any) -> None:
-        """Replace the queue's buffer, lock and write function. AttributeError if it has started, or is of
-        another kind.
-        """
+        """Replace the queue's buffer, lock and write function. AttributeError if started, or of another kind."""
         if queue._thread is not None:
             raise AttributeError("the queue's thread has started")
         self._expected: deque[tuple[int, int, int] | None] = deque()

@@ -38,8 +38,8 @@ class Part:
 
 
 class Tally:
-    """The sums of one batch. `nested_ns` is the time in transforms so far: code around a transform subtracts its
-    growth.
+    """The sums of one batch. `nested_ns` is the time in transforms so far. Code around a transform subtracts what was
+    added meanwhile from its own time.
     """
 
     __slots__ = ("item", "item_ns", "longest_item", "longest_ns", "nested_cpu_ns", "nested_ns", "thread")
@@ -115,9 +115,7 @@ class Rhythm:
         return True
 
     def learn(self, work_ns: int, samples: int, calls: int) -> None:
-        """Choose the interval between timed batches, given a timed batch: its work in ns, samples and transform
-        calls.
-        """
+        """Choose the interval between timed batches from one of them: its work in ns, samples, transform calls."""
         if samples > 0 and work_ns > 0:
             cost_ns = self._batch_cost_ns + samples * _SAMPLE_COST_NS + calls * _CALL_COST_NS
             wanted = math.ceil(cost_ns / (_BUDGET_FRAC * work_ns))

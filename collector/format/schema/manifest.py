@@ -200,9 +200,7 @@ class RankManifest:
 
     @property
     def is_trace(self) -> bool:
-        """Return whether the rank was imported and lacks data that Stepscope records: another profiler's trace, for
-        example.
-        """
+        """Return whether the rank was imported and lacks data that Stepscope records, as other profilers' traces do."""
         return self.state == "imported" and not self.recorded_whole
 
 

@@ -240,9 +240,7 @@ class Search:
         return sorted((entry for entry in self.tried if entry.known), key=lambda entry: -entry.gain_frac)
 
     def _combine(self) -> None:
-        """Repeat the best change in fresh processes, beside combinations and rivals; go on from the best
-        combination.
-        """
+        """Repeat the best change in fresh processes, with combinations and rivals; go on from the best combination."""
         whole: Tried | None = next(entry for entry in self.rank() if self._may_gain(entry))
         been: list[Tried] = []
         while whole is not None:

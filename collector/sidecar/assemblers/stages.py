@@ -155,9 +155,7 @@ class _LogReader:
         return rows
 
     def _place_batch(self, batch: Batch) -> Iterable[Row]:
-        """Return the stages of a batch as consecutive rows. Really they alternate, sample by sample; only sums are
-        known.
-        """
+        """Return the stages of a batch as consecutive rows. In truth they alternate, and only their sums are known."""
         parts = [part for part in self._parts if part[:3] == batch[:3]]
         self._parts.clear()
         place = batch[:3]

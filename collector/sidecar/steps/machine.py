@@ -370,9 +370,7 @@ class StepMachine(RowKeeper):
             self.row.calls.append(call)
 
     def _add_reduction(self, value: int) -> None:
-        """Add a backward's reduction of `value` ns to the row. Its part hidden by computing is also counted by
-        itself.
-        """
+        """Add a backward's reduction of `value` ns to the row. Also count, as `hidden`, the part that computing hid."""
         held = left = 0
         for phase, start, end in reversed(self.row.stretches):
             if phase == COMMUNICATION:

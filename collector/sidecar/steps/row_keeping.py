@@ -171,9 +171,7 @@ class RowKeeper:
             self._close_head(updates[at], "train", self.state.step + 1)
 
     def _note_head(self, time: int) -> bool:
-        """Note a call of a model as a possible start of a batch. Return whether it may begin another batch in
-        this row.
-        """
+        """Note a call of a model as a possible start of a batch. Return whether it may begin a further batch."""
         counters, state = self.row.counters, self.state
         fed = counters.fetches + counters.stops + counters.loader_start
         if state.step or state.explicit or self._is_marked or fed or counters.backwards or counters.updates:
@@ -208,8 +206,8 @@ class RowKeeper:
             self._close_head(cut, "eval")
 
     def _close(self, kind: str, time: int, step: int | None = None, after: bool = False) -> None:
-        """Close the row at `time`. The next row begins at the current word of the log, or after it if `after`
-        is set.
+        """Close the row at `time`. The next row begins at the current word of the log; with `after`, after that
+        word.
         """
         row = self.row
         position = self.position + 1 if after else self._values_from or self.position

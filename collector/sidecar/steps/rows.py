@@ -268,9 +268,7 @@ class Row:
                 self.stretches[index] = Stretch(phase, start, end)
 
     def _find_held(self) -> int:
-        """Return the index of the first stretch after the last update, which may begin a new row; -1 without an
-        update.
-        """
+        """Return the index of the first stretch after the last update; -1 without an update. It may begin a row."""
         return self.updates[-1].stretches if self.updates else -1
 
     def _resolve_held(self) -> None:

@@ -64,9 +64,7 @@ def read_devices(metadata: dict[str, Any]) -> tuple[Device, ...]:
 
 
 def name_devices(trace: Trace) -> tuple[Device, ...]:
-    """Return the devices on which device work ran, for a file that describes no device. Only number and kind
-    are known.
-    """
+    """Return the devices of device work, for a file that describes no device. Only number and kind are known."""
     found = trace.list_distinct(trace.lanes.device, trace.is_device_work)
     calls = trace.list_distinct(trace.columns.name, trace.kind == Kind.RUNTIME) if found else []
     kind = "rocm" if any(trace.names[code].startswith("hip") for code in calls) else "cuda"

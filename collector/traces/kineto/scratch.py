@@ -107,9 +107,7 @@ class Scratch:
         return found.finish()
 
     def partition(self, length: int, find: Callable[[slice], npt.NDArray[Any]], count: int) -> list[Ints]:
-        """Return the rows of each group, in order. `find` maps a block of rows to their groups, from 0 to
-        `count` - 1.
-        """
+        """Return the rows of each group, in order. `find` maps a block of rows to groups from 0 to `count` - 1."""
         sizes = np.zeros(count, np.int64)
         for rows in self.blocks(length):
             sizes += np.bincount(find(rows), minlength=count)

@@ -33,9 +33,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Lanes:
-    """The rows of the timeline. For each slice, `track` is its index in `lanes`; device and stream are -1 on
-    the host.
-    """
+    """The rows of the timeline. `track` is a slice's index in `lanes`; device and stream are -1 on the host."""
 
     track: Ints
     lanes: tuple[Lane, ...]

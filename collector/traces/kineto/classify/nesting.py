@@ -28,7 +28,7 @@ _WALKED_ROWS = 1 << 15
 
 @dataclass(frozen=True)
 class Nesting:
-    """`depth` and row of the `parent` of each slice, in the original order of the slices; NONE without a parent."""
+    """The depth of each slice and the row of its parent, NONE without one; in the original order of the slices."""
 
     depth: Ints
     parent: Ints
@@ -141,9 +141,7 @@ def _find_enclosing(below: Ints, ends: Ints, tolerance_ns: int) -> Ints:
 
 
 def _measure_depth(below: Ints) -> Ints:
-    """Return for each slice the number of slices below it, where `below` is the next one. Each round doubles
-    the steps.
-    """
+    """Count the slices below each slice; `below` is the next one down. Each round doubles the step width."""
     depth, down = (below >= 0).astype(np.int64), below.copy()
     rest = np.flatnonzero(down >= 0)
     while len(rest):

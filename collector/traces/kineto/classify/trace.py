@@ -109,9 +109,7 @@ class Trace:
         return self.log.scratch.compute(len(rows), lambda block: column[rows[block]], _TAKEN_ROWS)
 
     def find_launch_ns(self, rows: Ints | slice, else_ns: Ints | int | None = None) -> Ints:
-        """Return the start of each slice's launch. Without a linked launch, use `else_ns`, or else the slice's own
-        start.
-        """
+        """Return the start of each slice's launch; if no launch is linked, `else_ns` or the slice's own start."""
         launch = self.launch[rows]
         return np.where(launch >= 0, self.start_ns[launch], self.start_ns[rows] if else_ns is None else else_ns)
 

@@ -157,9 +157,7 @@ class _Search:
         return [text[:-1] for text in numbered.dictionary.to_pylist()], number
 
     def _find_plain(self, joined: bytearray) -> Mask:
-        """Return a mask of the plain texts: one object each, without nested objects and escapes, which may hide
-        a key.
-        """
+        """Return a mask of the plain texts: one object, and no nested objects or escapes, which may hide a key."""
         starts = self._edges[:-1]
         plain: Mask = self._text[starts] == _OPEN
         if joined.count(b"{") != int(plain.sum()):

@@ -143,9 +143,7 @@ class _Digesting:
         )
 
     def _sort(self) -> tuple[Sequence[Event], Sequence[int], Sequence[int]]:
-        """Return the slices, the index of each in the chunk (-1 if made of two events), the indices of memory
-        events.
-        """
+        """Return the slices, their indexes in the chunk (-1 if made of two events), the indexes of memory events."""
         events = self._chunk.events
         phases = [event.ph for event in events]
         if set(phases) == {"X"}:
@@ -193,9 +191,7 @@ class _Digesting:
         return None
 
     def _close(self, event: Event, stack: list[Event] | None) -> Event | None:
-        """Return the slice that an end event completes; None without a begin, or if the begin or the end has no
-        time.
-        """
+        """Return the slice that an end event completes; None without a begin, or without a time of begin or end."""
         if not stack:
             self._counts.lost += 1
             return None

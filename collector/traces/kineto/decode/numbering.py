@@ -46,9 +46,7 @@ class BoundedNumbers(Numbers):
         return super().__missing__(key) if self._left_bytes > 0 or key == self._rest else self[self._rest]
 
     def take(self, keys: Sequence[Any], places: Ints) -> Ints:
-        """Return the number of each key. To count events with dropped keys, `places` has each event's index in
-        `keys`.
-        """
+        """Return the number of each key. `places` has each event's index in `keys`, to count dropped events."""
         numbers = self.number(keys)
         if self._left_bytes <= 0:
             self.dropped += int(np.isin(places, [at for at, key in enumerate(keys) if key not in self]).sum())

@@ -151,9 +151,7 @@ def _name_group(name: str, ranks: str) -> str:
 
 
 def _number_in_group(groups: list[str], sequences: list[int]) -> list[int]:
-    """Return the trace's number of each call in its group. If a group lacks or repeats numbers, count its calls
-    from 0.
-    """
+    """Return the trace's number of each call in its group. If one is missing or repeated, count from 0."""
     untold = {name for name, sequence in zip(groups, sequences, strict=True) if sequence < 0}
     twice = Counter(pair for pair in zip(groups, sequences, strict=True) if pair[0] not in untold)
     untold |= {name for (name, _), count in twice.items() if count > 1}

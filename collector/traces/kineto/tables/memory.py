@@ -43,9 +43,7 @@ Tensor = tuple[str, str]
 
 @dataclass(frozen=True)
 class Memory:
-    """The allocator's events in time order. `fields` come from the log, `device` and `allocated` (bytes) are
-    derived.
-    """
+    """The allocator's events in time order. `device` and `allocated` (bytes) are derived from the log's `fields`."""
 
     fields: dict[str, Ints]
     device: Ints
