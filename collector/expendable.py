@@ -19,9 +19,7 @@ def go_first() -> None:
 
 
 def build_environment() -> dict[str, str]:
-    """Return the environment for a child process, which then imports this copy of the package and computes on one
-    thread.
-    """
+    """Return an environment in which a child process imports this copy of the package and computes on one thread."""
     root = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}

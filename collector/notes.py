@@ -65,8 +65,7 @@ def write_notes(notes: Notes, rank_folder: Path) -> None:
 
 
 def read_notes(rank_folder: Path) -> Notes:
-    """Read the notes of a rank, or the saved copy if the notes cannot be read. OSError or ValueError if neither can be
-    read."""
+    """Read the notes of a rank, or else their saved copy. OSError or ValueError if neither can be read."""
     try:
         return _read_file(events_path(rank_folder) / NOTES_FILE)
     except (OSError, ValueError):

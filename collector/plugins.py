@@ -34,14 +34,14 @@ class BrokenPlugin:
 
 @dataclass(frozen=True)
 class Room:
-    """The modules that declare the name, sorted by module name, and the modules that cannot be imported."""
+    """The modules of a package that declare a name, sorted by module name, and those that cannot be imported."""
 
     modules: tuple[ModuleType, ...]
     broken: tuple[BrokenPlugin, ...]
 
 
 def search_room(package: ModuleType, name: str) -> Room:
-    """Import a package's modules without a leading underscore; return modules with `name`, and broken modules."""
+    """Import a package's modules without a leading underscore. Return those with `name`, and the broken ones."""
     modules: list[ModuleType] = []
     broken: list[BrokenPlugin] = []
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):

@@ -30,8 +30,8 @@ _INHERITED = object()
 
 
 def bind(log: WordLog) -> tuple[memoryview, int, Callable[[], int], list[int], Callable[[], int], Callable[[], int]]:
-    """Return the parts of a log that a hook keeps in its own cells: words, mask, next position, thread. The clock and
-    `get_ident` follow.
+    """Return the parts of a log that a hook keeps in its own cells: words, mask, next position, thread, clock,
+    `get_ident`.
 
     A hook then writes a word by `words[following() & mask] = now() + CODE`, if `thread[0] == get_ident()`. Hooks are
     also made during a training, when a script may have replaced the clock and `get_ident` in their modules. So both are
@@ -73,8 +73,10 @@ def make_span_hook(
 
 
 def skip_code(code: CodeType) -> None:
-    """Keep Dynamo from tracing a function of Stepscope, even if Dynamo is imported later. The effect is that of
-    `torch._dynamo.eval_frame.skip_code`."""
+    """Keep Dynamo from tracing a function of Stepscope, as `torch._dynamo.eval_frame.skip_code` does.
+
+    Dynamo may be imported later.
+    """
     eval_frame: Any = sys.modules.get("torch._C._dynamo.eval_frame")  # is there with torch itself
     if hasattr(eval_frame, "skip_code"):  # in C until PyTorch 2.6
         eval_frame.skip_code(code)
@@ -85,9 +87,7 @@ def skip_code(code: CodeType) -> None:
 
 
 def find_tracer() -> Callable[[], Any]:
-    """Return a function that makes no Python frame. Its result is true while Dynamo may trace the frames of called
-    functions.
-    """
+    """Return a function whose result is true while Dynamo may trace called functions. It makes no Python frame."""
     eval_frame = sys.modules.get("torch._C._dynamo.eval_frame")
     return getattr(eval_frame, "get_eval_frame_callback", bool)
 

@@ -41,9 +41,7 @@ _IDLE_THREADS = ("TMonitor", "_EventLoggerThread")
 
 
 class Source:
-    """A watched iterable, identified by its name. If a script makes the iterable anew for every epoch, the run still
-    counts one loader.
-    """
+    """A watched iterable, identified by its name. If it is made anew for every epoch, it is still one loader."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,7 +50,7 @@ class Source:
 
 
 class TrainingInput:
-    """The writer of marked input into the log of the training thread. Called on that thread only."""
+    """Logs the input that the script has marked. Called on the training thread only."""
 
     def __init__(self, context: SignalContext) -> None:
         self._context = context
@@ -63,7 +61,7 @@ class TrainingInput:
         self._in_batch = self._is_marked = False
 
     def fetch_starts(self) -> bool:
-        """Log the request for an item of a queue, and return True. Before any training, only return False."""
+        """Log the request for an item of a queue and return True. Before any training, only return False."""
         if not self._steps.has_trained:
             return False
         self._steps.fetch_starts()
@@ -146,13 +144,13 @@ class TrainingInput:
         return item, steps.fetches != seen
 
     def tell(self, source: Source) -> None:
-        """Write the description of a watched iterable to the notes, with the processor share measured while its items
-        were made.
-        """
+        """Write the description of a watched iterable to the notes, with the processor share of making its items."""
         self._context.add_loader({**source.description, **source.making.describe()})
 
     def read(self, advance: Callable[[], Any]) -> Any:
-        """Call `advance` as reading and return its result. Fetches from a DataLoader inside it are fetches of the step."""
+        """Call `advance` as reading and return its result. Inside it, fetches from a DataLoader count as fetches of the
+        step.
+        """
         self.read_starts()
         try:
             return advance()
@@ -247,7 +245,7 @@ class Making:
         return True
 
     def describe(self) -> dict[str, Any]:
-        """Return the fields of `schema.manifest.Loader` on how items are made, none before the first item."""
+        """Return the fields of `schema.manifest.Loader` on how items are made; {} before the first item."""
         if not self.items or not self._wall_ns:
             return {}
         cpu_frac = self._cpu_ns / self._wall_ns

@@ -1,4 +1,4 @@
-"""The tools given to a signal: where to write, what to undo, and lists of callbacks for step boundaries and imports."""
+"""The tools given to a signal: the log, the undo, and lists of callbacks for step boundaries and imports."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Signal:
 
 
 class GradientWatcher(Protocol):
-    """A receiver of events of a backward and its updates. `takes` is called for an update that may be refused, `clears`
-    for a `zero_grad`.
+    """A receiver of events of a backward and its updates. An update in `takes` may be refused; `clears` is a
+    `zero_grad`.
     """
 
     def backward_starts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None: ...
@@ -115,7 +115,7 @@ class SignalContext:
         return self.rank_folder / "events"
 
     def add_fact(self, name: str, value: Any) -> None:
-        """Add a fact for rules to rank.json, `facts`. `collector.format.schema.facts` declares the names."""
+        """Add a fact to `facts` of rank.json. `collector.format.schema.facts` declares the names."""
         self.notes.facts[name] = value
         self.save_notes()
 

@@ -233,7 +233,7 @@ class StepCounter:
         return hidden > 2 * usual and hidden >= (1 if self.has_compiled else LEAST_PASSES)
 
     def _end_passes(self, passes: int) -> None:
-        """End `passes` steps, one per backward. No callback is called, because another step may have begun."""
+        """End `passes` steps, one per backward. Callbacks are not called, because another step may have begun."""
         self.ended += passes
         self._log.write(SPLIT_BACKWARDS, self.ended)
         self._begin_step()
@@ -263,9 +263,7 @@ class StepCounter:
             self._end(STEP_ENDED)
 
     def compile_starts(self) -> None:
-        """Prepare for a compilation: call `occasions` after each of the next steps, so that the compilation is noted in
-        its own step.
-        """
+        """Prepare for a compilation: call `occasions` after each of the next steps, to note it in its own step."""
         self.has_compiled = True
         self._careful_until = self.ended + STEPS_OF_CARE
         self._pace = 0

@@ -39,8 +39,7 @@ _DEPTH = 4
 
 @dataclass(frozen=True)
 class Measured:
-    """The cost of batches. `read_ns` and `collate_ns` are wall times per batch; the `_cpu_ns` fields are processor
-    time."""
+    """The cost of batches. `read_ns` and `collate_ns` are wall times per batch, the `_cpu_ns` fields processor time."""
 
     read_ns: tuple[int, ...]
     read_cpu_ns: tuple[int, ...]

@@ -64,9 +64,7 @@ def list_others(others: float) -> tuple[Customer, ...]:
 
 
 def find_stretch(processors: Processors, others: Sequence[Customer], threads: float = 1.0) -> float:
-    """Return the factor by which customers lengthen the processor time of a job that computes with `threads`
-    threads.
-    """
+    """Return the factor by which customers lengthen the processor time of a job that computes on `threads` threads."""
     return weigh_stretch(processors, mix(others), threads)
 
 
@@ -91,7 +89,7 @@ def mix(customers: Iterable[Customer], onto: Sequence[float] = (1.0,)) -> tuple[
 
 
 def weigh_stretch(processors: Processors, coefficients: Sequence[float], threads: float = 1.0) -> float:
-    """Return the same as `find_stretch`, for coefficients from `mix`."""
+    """As `find_stretch`, but for the coefficients that `mix` returns."""
     weight, whole, slower = 1.0, 0.0, 0.0
     for number, coefficient in enumerate(coefficients):
         weight /= processors.find_speed(number)
@@ -102,9 +100,7 @@ def weigh_stretch(processors: Processors, coefficients: Sequence[float], threads
 
 
 def average_stretch(processors: Processors, seen: Iterable[Customer]) -> float:
-    """Return the factor by which other threads lengthen a job's processor time. `seen` has the measured runnable share
-    of each thread.
-    """
+    """Return the factor by which other threads lengthen a job's processor time. `seen` are their measured shares."""
     return sum(likely / processors.find_speed(number + 1) for number, likely in enumerate(mix(seen)))
 
 
@@ -128,8 +124,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Sharing:
-    """The measured sharing of cores: `slowdown` as in `Processors`; `delay` is the ratio of the measured wait for a
-    core to the computed wait."""
+    """The measured sharing of cores. `slowdown` is as in `Processors`; `delay` is measured / computed wait for
+    a core.
+    """
 
     slowdown: float = 0.0
     delay: float = 1.0

@@ -45,7 +45,7 @@ def simulate(model: LoopModel, count: int | None = None) -> Simulated:
 
 
 def _keep_latest() -> Callable[[LoopModel, int | None], Simulated]:
-    """Return `simulate` with a cache that belongs to a store. Rules simulate the same models again and again."""
+    """Return `simulate` with a cache in the current store. Rules simulate the same models again and again."""
     return lru_cache(maxsize=_KEPT)(_simulate)
 
 
@@ -143,9 +143,7 @@ def _simulate_uncontended(model: LoopModel, count: int) -> Simulated:
 
 
 def _find_left(model: LoopModel, number: int, now: float, free: float, received: list[float]) -> float:
-    """Return how long the worker of batch `number` still needs for its next batch, in ns from `now`; 0 if the worker is
-    idle.
-    """
+    """Return ns from `now` until the worker of batch `number` has made its next batch; 0 if the worker is idle."""
     window = model.workers * model.prefetch
     for later in range(number + model.workers, number + window, model.workers):
         start = max(free, received[later - window] if later >= window else 0.0)

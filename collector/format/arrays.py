@@ -33,9 +33,7 @@ def from_numbers(values: npt.NDArray[Any], absent: npt.NDArray[np.bool_] | None 
 
 
 def from_texts(texts: Sequence[str | None]) -> pa.Array:
-    """Return texts as an Arrow array, null for None. Lone surrogates cannot be stored in a file and become question
-    marks.
-    """
+    """Return texts as an Arrow array, null for None. Lone surrogates cannot be stored and become question marks."""
     parts = [b"" if text is None else text.encode("utf-8", "replace") for text in texts]
     ends = list(accumulate(map(len, parts), initial=0))
     if ends[-1] > _OFFSETS_END:

@@ -52,7 +52,7 @@ class UnreadableError(ValueError):
 
 
 class Window(Protocol):
-    """A section of a rank's recording. `count` is 0 if it is empty; `holds` returns the mask of the rows inside it."""
+    """A section of a rank's recording. `count` is 0 if it is empty; `holds` returns a mask of the rows inside it."""
 
     @property
     def count(self) -> int: ...

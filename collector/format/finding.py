@@ -24,8 +24,8 @@ SKIPPED_NAMES = frozenset({"node_modules", "__pycache__", "lost+found"})
 
 @dataclass(frozen=True)
 class Scan:
-    """The result of a scan: `paths` are folders that hold `profiler/run.json`, `refused` are folders that could not be
-    read in full, with the reason.
+    """The result of a scan. `paths` are folders that hold `profiler/run.json`. `refused` pairs each folder not read in
+    full with the reason.
 
     `cut` is a sentence on where the scan stopped, empty if it was complete.
     """

@@ -40,7 +40,7 @@ _EARLIEST, _LATEST = np.int64(-(1 << 62)), np.int64(1 << 62)
 
 
 def _intersect(one: Intervals, starts: Ints, ends: Ints) -> Intervals:
-    """Return the intersection of two sets; the second is given as sorted, disjoint intervals that do not touch.
+    """Return the intersection of two sets. `starts` and `ends` are sorted, disjoint intervals that do not touch.
 
     Each interval overlaps a consecutive range of the other set's intervals. The results are sorted and do not touch,
     because neither set's intervals do.

@@ -177,9 +177,7 @@ def _is_old(rank_folder: Path) -> bool:
 
 
 def _find_answered(samples: pa.Table, answered: pa.Table) -> pa.Array:
-    """Return a mask of the samples whose request returned a batch. All samples of a loader without a recorded fetch
-    count as answered.
-    """
+    """Return a mask of the samples whose request returned a batch, and of all samples of loaders without fetches."""
     loaders = pc.fill_null(samples["loader"], -1).to_numpy()
     fetched = pc.fill_null(answered["loader"], -1).to_numpy()
     found = np.isin(samples["start_ns"].to_numpy(), answered["start_ns"].to_numpy())

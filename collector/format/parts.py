@@ -86,9 +86,7 @@ def _replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
 
 
 def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
-    """Return Parquet options that store numbers as differences. Stored so, times take a third of the space of a
-    dictionary.
-    """
+    """Return Parquet options that store numbers as differences: times take a third of a dictionary's space."""
     numbers = [field.name for field in schema if pa.types.is_signed_integer(field.type)]
     return {
         "compression": "zstd",
@@ -160,7 +158,7 @@ class _Part(NamedTuple):
 
     @property
     def merges(self) -> int:
-        """The number of merges that the rows of this file have gone through; 0 for a part as written."""
+        """How often the rows of this file have been merged; 0 for a part as written."""
         return (self.last - self.first).bit_length() // (PARTS_PER_MERGE - 1).bit_length()
 
 
@@ -180,8 +178,7 @@ def _list_parts(folder: Path) -> list[_Part]:
 
 
 def merge_parts(rank_folder: Path, table: str) -> None:
-    """Merge the last sixteen parts into one, if they are small and all have had the same number of merges. Repeat while
-    possible.
+    """Merge the last sixteen parts if they are small and were merged equally often. Repeat while possible.
 
     So weeks of recording leave some dozens of files, and each row is rewritten only a few times. OSError passes
     through.
@@ -372,9 +369,7 @@ def _complete(data: pa.Table, path: Path, wanted: pa.Schema, later: Sequence[str
 
 
 def _open_dataset(path: Path, schema: pa.Schema) -> Callable[..., pa.Table]:
-    """Return a function that reads rows of a file. If Arrow rejects the path, the file is opened here and Arrow gets
-    the open file.
-    """
+    """Return a function that reads rows of a file. If Arrow rejects the path, Arrow gets the opened file instead."""
     import pyarrow.dataset as ds  # 0.2 s, because it imports pandas if pandas is installed
 
     if not is_plain(path):

@@ -122,7 +122,7 @@ class RankRun:
         return self.mark_steps(table) if name == "steps" else table
 
     def mark_steps(self, steps: pa.Table) -> pa.Table:
-        """Return the steps with metadata on what no average of them covers."""
+        """Return `steps` with metadata on the steps that every average leaves out."""
         found: tuple[Standstill, ...] = ()
         with contextlib.suppress(RunError):  # code that needs the manifest reports the error
             manifest = self.whole.manifest

@@ -79,7 +79,7 @@ class Run:
 
     @property
     def state(self) -> RunState:
-        """Return the first of crashed, recording, imported and complete that a rank has; crashed without ranks."""
+        """Return the first state of crashed, recording, imported, complete that any rank has; crashed without ranks."""
         states = {self.read_rank(rank).state for rank in self.ranks}
         for state in ("crashed", "recording", "imported", "complete"):
             if state in states:

@@ -40,9 +40,7 @@ extend over two steps."""
 
 @dataclass(frozen=True)
 class Standstill:
-    """One standstill of one rank, during `step`. The other ranks waited for the ranks in `missing`, which may include
-    this rank.
-    """
+    """One standstill of one rank, in `step`. The others waited for the ranks in `missing`, maybe this one included."""
 
     rank: int
     step: int

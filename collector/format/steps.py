@@ -43,8 +43,7 @@ PERCENTILE_LABELS = tuple(f"p{share:g}" for share in PERCENTILES.values())
 
 @dataclass(frozen=True)
 class Distribution:
-    """The distribution of `count` times in ns. Percentiles interpolate linearly between closest ranks (numpy's
-    default).
+    """The distribution of `count` times in ns. Percentiles are interpolated linearly, as NumPy's default.
 
     Percentiles above the median are None for fewer than `FEWEST_RANKED` times.
     """
@@ -176,7 +175,7 @@ def explain_average(selections: Iterable[StepSelection], noun: str = "step") -> 
 
 
 def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
-    """Return a section of a run's steps, with metadata on how many of its training steps are warm-up in the whole run.
+    """Return a section of a run's steps. Its metadata has the number of its training steps that are warm-up in the run.
 
     The section alone does not show this: its first steps may be slow without being the first of the run.
     """
@@ -222,9 +221,7 @@ def sum_recorded(steps: pa.Table) -> int:
 
 
 def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
-    """Return a column of integers or flags as int64, with `absent` for null. Callers pass `absent` for columns that may
-    hold null.
-    """
+    """Return a column of integers or flags as int64. Null becomes `absent`."""
     values = table.column(name)
     if values.null_count:
         values = values.cast(pa.int64()).fill_null(absent)

@@ -1,6 +1,4 @@
-"""Parquet files of the tables: their Arrow schemas, how to open a file, and the check of a file against its table's
-declaration.
-"""
+"""Parquet files of the tables: Arrow schemas, how to open a file, and its check against the declaration."""
 
 from __future__ import annotations
 
@@ -51,9 +49,7 @@ LENDERS: list[Callable[[Path, bool], None]] = []
 
 
 def borrow(path: Path, end_only: bool = False) -> None:
-    """Fetch a file that is not on this machine; with `end_only`, fetch only its end. Raises TableMissingError if that
-    fails.
-    """
+    """Fetch a file, or only its end, if it is not on this machine. Raises TableMissingError if that fails."""
     for lend in LENDERS:
         lend(path, end_only)
 
@@ -104,8 +100,7 @@ def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:
 
 
 def check_schema(stored: pa.Schema, table: str, path: Path, columns: Iterable[str]) -> list[str]:
-    """Return the columns of `columns` that read as 0, because the file is older than the column and the column is not
-    nullable.
+    """Return those of `columns` that read as 0: they are not nullable, and the file is older than they are.
 
     Raises TableBrokenError if another column is missing, double or of another type. Raises NewerSchemaError for a newer
     file.

@@ -1,4 +1,4 @@
-"""The rows of the timeline: shared by the page, its export and the traces of `Run.write_trace`.
+"""The rows of the timeline. The page, its export and the traces of `Run.write_trace` use the same rows.
 
 A process is a heading; a row below it is a thread: the training, the main process, each DataLoader worker, and the
 user's own pipeline with a row for each replica of a stage.
@@ -78,9 +78,7 @@ def place_phases(phases: pa.Table) -> Placed:
 
 
 def place_ranges(ranges: pa.Table) -> Placed:
-    """Return the timeline rows of the table `ranges`, which needs RANGE_COLUMNS. Each thread has one row, on which its
-    ranges nest.
-    """
+    """Return the timeline rows of the table `ranges`, one per thread. The table needs RANGE_COLUMNS."""
     process = pc.fill_null(_text(ranges["process"]), "")
     threads = pc.binary_join_element_wise(process, _text(ranges["thread_id"]), ".").dictionary_encode()
     names = threads.dictionary.to_pylist()
@@ -89,9 +87,7 @@ def place_ranges(ranges: pa.Table) -> Placed:
 
 
 def place_collectives(collectives: pa.Table) -> Placed:
-    """Return the timeline rows of the table `collectives`, which needs COLLECTIVE_COLUMNS. Each process group has one
-    row.
-    """
+    """Return the timeline rows of the table `collectives`, one per process group. It needs COLLECTIVE_COLUMNS."""
     groups = pc.fill_null(_text(collectives["group"]), "").dictionary_encode()
     names = groups.dictionary.to_pylist()
     rows = tuple(Row("range", TRAINING, f"Collectives, group {name or 'default'}") for name in names)
@@ -105,9 +101,7 @@ def select_light(collectives: pa.Table) -> pa.Table:
 
 
 def place_stages(stages: pa.Table) -> Placed:
-    """Return the timeline rows of the table `stages`, which needs STAGE_COLUMNS: workers, then the main process, then
-    the user's stages.
-    """
+    """Return the rows of the table `stages`: workers, main process, the user's stages. It needs STAGE_COLUMNS."""
     stage, kind = _text(stages["stage"]), _text(stages["kind"])
     replica = _text(pc.fill_null(stages["replica"], -1))
     loader = pc.fill_null(_text(stages["loader"]), "")
@@ -141,9 +135,7 @@ def find_worker(process: str) -> int | None:
 
 
 def sort_place(process: str, name: str) -> tuple[int, int, int, str]:
-    """Return the sort key of a timeline row from its process and name. The key gives the page's order where names
-    determine it.
-    """
+    """Return the sort key of a timeline row: the order on the page, as far as process and name determine it."""
     known = STAGES.index(name) if name in STAGES else len(STAGES)
     if process == TRAINING:
         return 0, 0, ("Steps", "Phases", name).index(name), name

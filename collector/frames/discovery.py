@@ -175,9 +175,7 @@ def _list_tops_below(memory: int, depth: int) -> set[tuple[int, int]]:
 
 
 def _list_tops(memory: int) -> set[tuple[int, int]]:
-    """Return all pairs of offsets that lead from this thread's state to the current frame. The pairs are as in
-    `_find_top`.
-    """
+    """Return all pairs of offsets, as in `_find_top`, that lead from this thread's state to the current frame."""
     here = _locate(memory, sys._getframe())
     state = os.pread(memory, _THREAD_BYTES, find_thread())
     found = set()
@@ -195,7 +193,7 @@ def _list_tops(memory: int) -> set[tuple[int, int]]:
 
 
 def _find_text_bits(memory: int) -> tuple[int, int]:
-    """Return the positions of the bits for character width and for ASCII in the state of a text."""
+    """Return two bit positions in the state word of a Python str: that of the character width, and that of ASCII."""
     texts = ["".join(parts) for parts in (("stacks", "."), ("\u00e9", "t"), ("\u0394", "t"), ("\U0001f600", "t"))]
     states = [int.from_bytes(os.pread(memory, 4, id(text) + _TEXT_STATE), "little") for text in texts]
     kind = next(shift for shift in range(29) if [state >> shift & 7 for state in states] == [1, 1, 2, 4])
@@ -248,8 +246,10 @@ class Lists:
 
 
 def find_shift(process: int) -> int:
-    """Return the difference between the addresses of a process and the addresses here. `process` is a descriptor of a
-    folder in /proc. Raise LayoutError if the process runs another Python."""
+    """Return the difference between the addresses of a process and the addresses here.
+
+    `process` is a descriptor of its folder in /proc. Raise LayoutError if the process runs another Python.
+    """
     program = find_lists().program
     for begins, file in _read_places(os.open("maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)):
         if file == program.file:

@@ -1,4 +1,4 @@
-"""Reading of the offers that training processes make. An offer names a thread; the address in the offer is always
+"""Read the offers of training processes. An offer names a thread whose stacks may be read; its address is always
 checked.
 
 The system, not a file, decides which processes may be read: the training process and its descendants.
@@ -33,8 +33,7 @@ _PARENT, _STARTED = 1, 19
 
 
 class Offers:
-    """The offers that processes of a family made in the folder `events`. Each offers one thread whose stacks may be
-    read.
+    """The offers of a family of processes in the folder `events`, one per thread whose stacks may be read.
 
     `refusal` is why the training thread's stack is unreadable.
     """
@@ -80,9 +79,7 @@ class Offers:
             self.refusal = why
 
     def _take_post(self, path: Path) -> Post:
-        """Return an offer and remove its file. An invalid offer is removed too, because another attempt to read it
-        would fail as well.
-        """
+        """Return an offer and remove its file, even if the offer is invalid: another attempt would fail as well."""
         try:
             return self._read_post(path)
         finally:
@@ -132,9 +129,7 @@ class Family:
     """A process and its descendants. The process is this process or its parent."""
 
     def __init__(self, pid: int) -> None:
-        """Raise ForeignError if `pid` is neither this process nor its parent: the system may have given the number to
-        another process.
-        """
+        """Raise ForeignError unless `pid` is this process or its parent: the system may have reused the number."""
         try:
             self._started = _read_origin(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)).started
         except OSError as error:

@@ -40,9 +40,7 @@ def post_thread(events: Path, replica: int, loader: int, reader_pid: int) -> Non
 
 
 def _allow(reader_pid: int) -> None:
-    """Let the reading process read this process's memory. Some systems, such as Ubuntu, otherwise allow only ancestors
-    to read it.
-    """
+    """Let the reading process read this process's memory, which Ubuntu, for example, allows to ancestors only."""
     try:
         with open(_YAMA, encoding="ascii") as file:
             is_needed = file.read().strip() == "1"

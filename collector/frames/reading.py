@@ -97,9 +97,7 @@ class StackReader:
             os.close(memory)
 
     def read(self) -> list[Place] | None:
-        """Return the frames, innermost first; None if the stack changed too much during the reading. Raise OSError if
-        the process is gone.
-        """
+        """Return the frames, innermost first; None if the stack changed too much. OSError if the process is gone."""
         layout = self._layout
         self._pages.clear()
         try:

@@ -109,7 +109,7 @@ def explain_counts(positions: Sequence[RankPosition]) -> Stop | None:
 
 
 def name_group(stop: Stop) -> str:
-    """Return ` of group dp (ranks 1, 3)`, "" if the job has only one group."""
+    """Return the end of a phrase such as ` of group dp (ranks 1, 3)`, "" if the job has only one group."""
     if stop.group is None:
         return ""
     members = f" ({format_ranks_named(stop.group.ranks)})" if stop.group.ranks else ""
@@ -117,9 +117,7 @@ def name_group(stop: Stop) -> str:
 
 
 def _tell_groups(positions: Sequence[RankPosition]) -> Sequence[RankPosition]:
-    """Return the positions. If no position has groups, each gets the same single group, which counts all collectives
-    together.
-    """
+    """Return the positions. If no position has groups, each gets the same group, which counts all collectives."""
     if any(position.counts for position in positions):
         return positions
     reduces = any(IN_BACKWARD in position.name for position in positions)

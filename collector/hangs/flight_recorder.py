@@ -216,7 +216,7 @@ def read_dump(value: Any, file_name: str) -> Dump:
 
 
 def _read_entered(entries: list[Any], status: Mapping[Any, Any]) -> dict[str, int]:
-    """Return the number of the newest collective that the rank entered in each group, by the group's name.
+    """Map each group's name to the number of the newest collective of the group that the rank entered.
 
     `status` identifies a group by a number that is valid on this rank only.
     """
@@ -269,7 +269,7 @@ def _read_group(entry: Mapping[Any, Any]) -> str:
 
 
 def _read_labels(entries: list[Any]) -> dict[str, str]:
-    """Return the purpose of each group, by the group's name. Every entry of a group repeats name and purpose."""
+    """Map each group's name to its purpose. Every entry of a group repeats both."""
     found: dict[str, str] = {}
     for entry in entries:
         group = entry.get("process_group") if isinstance(entry, dict) else None

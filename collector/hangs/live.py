@@ -72,8 +72,8 @@ LOOKED_RANKS = 8
 
 @dataclass(frozen=True)
 class Standing:
-    """A job that records and stands still. `stop` has the ranks that wait and the ranks that are missing; None if the
-    ranks do not differ.
+    """A job that records and stands still. `stop` has the ranks that wait and those that are missing; None if all ranks
+    have the same position.
 
     `places` are the ranks that stand still, the lowest first. `known` is the number of ranks with a known state. `gone`
     are the ranks whose process has ended.
@@ -92,7 +92,7 @@ class Standing:
 
 
 def find_standing(ranks: Sequence[RankRun]) -> Standing | None:
-    """Return how a job stands still; None if the job makes progress or does not record. Unreadable ranks are left out."""
+    """Return the standstill of a job; None if it makes progress or does not record. Unreadable ranks are left out."""
     first = _read_positions(ranks[:LOOKED_RANKS])
     if not any(position.stands for position in first):
         return None
@@ -100,10 +100,10 @@ def find_standing(ranks: Sequence[RankRun]) -> Standing | None:
 
 
 def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
-    """Return how ranks stand still; None if they do not.
+    """Return the standstill of ranks; None if they do not stand still.
 
-    If some ranks wait for others, `limit_ns` must have passed. If all ranks stand alike, `alone_limit_ns` must have
-    passed, because a checkpoint or an evaluation also holds all ranks for equally long.
+    If some ranks wait for others, `limit_ns` must have passed. If all ranks have the same position, `alone_limit_ns`
+    must have passed, because a checkpoint or an evaluation also holds all ranks for equally long.
     """
     still = tuple(sorted((one for one in positions if one.stands), key=lambda one: one.rank))
     if not still:
@@ -125,16 +125,14 @@ def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
 
 
 def is_standstill(found: Standing) -> bool:
-    """Return whether the job really stands still: no rank that holds it up is working. A rank may save or compile while
-    others wait.
-    """
+    """Return whether the job really stands still. False if a rank that holds it up works: saves or compiles."""
     if found.stop is not None:
         return all(one.still is not None and not one.still.works for one in found.stop.missing)
     return all(one.in_collective or (one.still is not None and not one.still.works) for one in found.places)
 
 
 def describe_live_hang(found: Standing, size: str = "") -> str:
-    """Return text on which ranks wait for which, for how long, and where. `size` is the formatted size of the message."""
+    """Return sentences: which ranks wait for which, for how long, and where. `size` is the text of the message size."""
     length = f"{found.for_ns / 1e9:,.0f} s"
     stop = found.stop
     if stop is None:

@@ -48,7 +48,7 @@ class Communicator:
 
 @dataclass(frozen=True)
 class Status:
-    """A status of RAS. `timeouts` is the number of RAS's requests that got no answer."""
+    """The job status from RAS. `timeouts` is the number of RAS's requests that got no answer."""
 
     version: str
     timestamp: str
@@ -61,7 +61,7 @@ def is_status(value: Any) -> bool:
 
 
 def read_status(value: Any) -> Status:
-    """Return the status in the values. Raise StatusError if values for the analysis are missing."""
+    """Parse the decoded JSON of a status. Raise StatusError if values for the analysis are missing."""
     if not is_status(value):
         raise StatusError("it has no nccl_version with a list of communicators")
     entries = value["communicators"]
@@ -84,9 +84,7 @@ def read_status(value: Any) -> Status:
 
 
 def number_processes(status: Status) -> dict[Process, int]:
-    """Return the rank of each process: its rank in a communicator of all processes, else its index among the sorted
-    processes.
-    """
+    """Return the rank of each process: that in a communicator of all processes, else its place in sorted order."""
     processes = {member.process for communicator in status.communicators for member in communicator.members}
     for communicator in status.communicators:
         ranks = {member.process: member.rank for member in communicator.members}

@@ -50,7 +50,8 @@ class Group:
 class Still:
     """A silence on a training thread, and two limits above which it is a standstill.
 
-    `limit_ns` applies if ranks wait for other ranks. The longer `alone_limit_ns` applies if all ranks stand alike.
+    `limit_ns` applies if ranks wait for other ranks. The longer `alone_limit_ns` applies if all ranks have the same
+    position.
     """
 
     for_ns: int
@@ -112,9 +113,7 @@ class RankPosition:
 
     @property
     def number(self) -> int:
-        """Number of the next collective in its group, from 1. If the group is unknown, collectives of all groups count
-        together.
-        """
+        """Number of the next collective, from 1: in its group, or among all collectives if the group is unknown."""
         group = self.find_group(self.group)
         return (self.ended if group is None else self.count(group)) + 1
 
@@ -169,7 +168,7 @@ def describe_position(position: RankPosition) -> str:
 
 
 def describe_stack(position: RankPosition) -> str:
-    """Return text on the function in which a rank stood, as the end of a sentence; "" if unknown."""
+    """Return the function in which a rank stood, as the end of a sentence; "" if unknown."""
     return f", at {position.still.stack}" if position.still is not None and position.still.stack else ""
 
 

@@ -1,6 +1,4 @@
-"""Text on the standstills after which a job went on: the longest, with the rank that held up the job, and the total
-time.
-"""
+"""Describe the standstills after which a job went on: the longest, the rank that held it up, the total time."""
 
 from __future__ import annotations
 
@@ -12,10 +10,9 @@ from collector.format.standstills import Standstill
 
 
 def describe_standstills(found: Iterable[Standstill]) -> str:
-    """Return text on the longest standstill (step, length, which ranks waited for which) and on their number; "" for
-    none.
+    """Return sentences on the longest standstill (step, length, which ranks waited for which) and the number of all.
 
-    The job went on after each of these standstills.
+    The job went on after each of these standstills. "" without any.
     """
     groups = _group(found)
     if not groups:

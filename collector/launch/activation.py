@@ -35,7 +35,7 @@ _log = logging.getLogger("stepscope")
 
 @dataclass(frozen=True)
 class Settings:
-    """The output path and the valid options of a recording. For a run with a `url`, `output_path` is the local folder."""
+    """The output path and the valid options of a recording. `output_path` is local, even if the run goes to a `url`."""
 
     output_path: Path
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -50,8 +50,8 @@ class Settings:
 def read_settings(output: str | None, options: str | None, environment: Mapping[str, str]) -> Settings:
     """Read the settings from the command line, else from the environment.
 
-    An invalid option is reported and left out; the others are kept. A training of weeks must neither fail because of a
-    comma nor end without a record.
+    An invalid option is reported and left out; the others are kept. A typing error must neither end a training of weeks
+    nor leave it unrecorded.
     """
     place = output or environment.get(PATH_VARIABLE) or DEFAULT_PATH
     url = place if is_url(place) else ""
@@ -88,7 +88,9 @@ def _is_understood(name: str, value: Any, where: str) -> bool:
 
 
 def activate(settings: Settings) -> ImportWatch:
-    """Record this process to `settings.output_path` from the moment when it imports torch, or marks a range or a stage."""
+    """Record this process once it imports torch, or marks a range or a stage. The run goes to
+    `settings.output_path`.
+    """
     global _is_active
     _is_active = True
     os.environ.setdefault(KINETO_LEVEL_VARIABLE, ERRORS_ONLY)
@@ -111,9 +113,7 @@ def activate(settings: Settings) -> ImportWatch:
 
 
 def activate_from_environment() -> None:
-    """Do the same as `activate` in a script started by plain `python`, if PROFILER_OUTPUT_PATH is set and nothing
-    records yet.
-    """
+    """Call `activate` in a script started by plain `python`, if PROFILER_OUTPUT_PATH is set and nothing records yet."""
     inherits = getattr(multiprocessing.process.current_process(), "_inheriting", False)
     if _is_active or inherits or not os.environ.get(PATH_VARIABLE):
         return

@@ -91,9 +91,7 @@ def find_barrier() -> Barrier | None:
 
 
 def _is_sound(barrier: Barrier) -> bool:
-    """Return whether a training may wait at this barrier. The check is needed because anybody may have set the
-    variable.
-    """
+    """Return whether a training may wait at this barrier: the variable that names it may come from anybody."""
     numbers = (barrier.processes, barrier.timeout_s)
     if not all(
         isinstance(number, (int, float)) and 0 <= number <= most for number, most in zip(numbers, _MOST, strict=True)

@@ -162,7 +162,7 @@ def _find_pair_problem(given: argparse.Namespace, has_program: bool) -> str:
 
 
 def _split(arguments: Sequence[str], valued: set[str]) -> tuple[list[str], list[str], bool]:
-    """Split the arguments into our own and the program's: every word after the program's name belongs to the program."""
+    """Split the arguments into `profiler-run`'s own and the program's, which begin with the program's name."""
     position = 0
     while position < len(arguments) and arguments[position].startswith("-"):
         word = arguments[position]
@@ -173,9 +173,7 @@ def _split(arguments: Sequence[str], valued: set[str]) -> tuple[list[str], list[
 
 
 def _split_ranks(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split off `--local_rank=N`, which deepspeed and older launchers put first. Return the other words, and the
-    split-off ones.
-    """
+    """Split off `--local_rank=N`, which some launchers put first. Return the other words, and the split-off ones."""
     ranks = [word for word in words if word.startswith(("--local_rank=", "--local-rank="))]
     return [word for word in words if word not in ranks], ranks
 

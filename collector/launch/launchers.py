@@ -46,7 +46,7 @@ class Launcher:
 
 
 def find_launcher(program: Program) -> Launcher | None:
-    """Return the launcher with the program's name, None for another program."""
+    """Return the launcher that the program's name belongs to, None for another program."""
     for launcher in LAUNCHERS:
         if program.name in launcher.modules if program.is_module else Path(program.name).name == launcher.command:
             return launcher
@@ -54,8 +54,7 @@ def find_launcher(program: Program) -> Launcher | None:
 
 
 def wrap_workers(launcher: Launcher, program: Program, own_words: Sequence[str]) -> Program:
-    """Return the launcher's command in which the workers' command is wrapped; an already wrapped command stays as it
-    is.
+    """Return the launcher's command, in which the workers' command is wrapped unless it is already.
 
     `own_words` are the options for profiler-run in the workers. Workers other than Python stay unchanged, with a line
     on stderr. UsageError if the launcher is not installed.

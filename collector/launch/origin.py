@@ -1,5 +1,4 @@
-"""In a run of a pair's base, find the modules that Python loaded from the user's checkout instead of the base's
-checkout.
+"""In a run of a pair's base, list the modules that Python loaded from the user's checkout instead of the base's.
 
 Such modules would be compared with themselves, and the figures would not show it.
 """
@@ -24,7 +23,7 @@ _OWN = ("collector", SERVER)
 
 
 def watch_origin(environment: Mapping[str, str]) -> None:
-    """Write a list at the end of a base's process: the modules that came from the user's checkout."""
+    """At the end of a base's process, write the list of the modules that came from the user's checkout."""
     text = environment.get(VARIABLE, "")
     if not text:
         return

@@ -54,8 +54,9 @@ def run_program(program: Program) -> None:
 
 
 def leave_out_python(program: Program) -> Program:
-    """Return the program that a Python before it names; people write `python` there out of habit. UsageError for another
-    Python than this one, and for flags, which a running interpreter cannot take.
+    """Return the program after a Python, as in `python train.py`, which people write out of habit.
+
+    UsageError for another Python than this one, and for flags, which a running interpreter cannot take.
     """
     is_script = os.path.isfile(program.name) and not os.access(program.name, os.X_OK)
     if program.is_module or is_script or not _PYTHON.fullmatch(os.path.basename(program.name)):
@@ -74,8 +75,9 @@ def leave_out_python(program: Program) -> Program:
 
 
 def _is_this_python(path: str) -> bool:
-    """Return whether this process runs that Python. Two environments may share one file, and one folder may hold two
-    versions. A shim of pyenv stands for the Python in use."""
+    """Return whether `path` is the Python of this process. Two environments may share one file, and one folder may hold
+    two versions. A shim of pyenv stands for the Python in use.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.basename(folder) == "shims":
         return True

@@ -24,9 +24,7 @@ _log = logging.getLogger("stepscope")
 
 
 class DeviceClock(Protocol):
-    """A timer of ranges on the device, which also makes them NVTX ranges. `close` ends a range; its time is written
-    later.
-    """
+    """A timer of ranges on the device, which makes them NVTX ranges too. `close` ends a range; its time comes later."""
 
     def open(self, name: str) -> object: ...
 
@@ -36,7 +34,7 @@ class DeviceClock(Protocol):
 
 
 class Trainer(Protocol):
-    """The log of the training thread, for marks on its input. Called on that thread only."""
+    """The log of the training thread, for marked input. Called on that thread only."""
 
     def fetch_starts(self) -> bool: ...
 
@@ -54,10 +52,9 @@ class Trainer(Protocol):
 
 
 class Outlet:
-    """The destination of marks. `thread[0]` is -2 while recording is paused; `step` returns the current step, -1 if
-    unknown.
+    """The destination of marks. `step` returns the current step, -1 if unknown. `thread[0]` is -2 during a pause.
 
-    `open_ranges` are the ranges that have not ended, by id.
+    `open_ranges` maps an id to a range that has not ended.
     """
 
     def __init__(self, events: Path, thread: list[int] | None = None, step: Callable[[], int] | None = None) -> None:
@@ -111,9 +108,7 @@ class Outlet:
             self._opened.close()
 
     def begin_child(self) -> None:
-        """Adapt to a process that was just forked: the child opens its own log, and has no device and no training
-        thread.
-        """
+        """Adapt to a process that was just forked: it opens its own log, and has no device and no training thread."""
         if self._opened is not None:
             self._opened.disown()
         self._opened = None
@@ -182,7 +177,7 @@ def stop_waiting() -> None:
 
 
 def begin(outlet: Outlet) -> Outlet | None:
-    """Return the outlet for this mark, after calling `then` if the outlet is a `Waiting`. None if marks are off now."""
+    """Return the outlet for this mark, None if marks are off now. For a `Waiting`, first call its `then`."""
     global current
     while isinstance(outlet, Waiting):
         if current is outlet:  # else another thread was first

@@ -115,9 +115,7 @@ class Stage:
         return nullcontext() if self._replica is None else _TimedWait(self, kind)
 
     def _add_wait(self, wait: Wait) -> None:
-        """Write a wait between two rows of work. The earlier row ends at the start of the wait; a new row begins at its
-        end.
-        """
+        """Write a wait between two rows of work: one row ends at the start of the wait, the next begins at its end."""
         if self._replica is not None:
             self._pause(wait.start_ns)
             self._replica.write(wait)

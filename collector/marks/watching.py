@@ -20,9 +20,7 @@ _DATA_LOADERS = ("torch.utils.data.dataloader", "torchdata.nodes.loader")
 
 
 class WatchedQueue:
-    """The user's queue with timed `get` and `put`; everything else is the queue's own. It can be sent to another
-    process.
-    """
+    """The user's queue with timed `get` and `put`; all else is the queue's own. It can be sent to other processes."""
 
     def __init__(self, name: str, queue: Any, capacity: int) -> None:
         self._name = name

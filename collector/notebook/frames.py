@@ -50,8 +50,8 @@ OPTIONAL = frozenset({"parent_span_id", "device", "stream", "step", "operator_in
 
 @dataclass(frozen=True)
 class SpanChoice:
-    """A selection of spans: categories, None for all; host work, device work, or both; a range of steps, both ends
-    included.
+    """A selection of spans: categories (None for all), host or device work or both, a range of steps (both ends
+    included).
 
     `workers` selects DataLoader workers, None for all; their numbers stay the same.
     """
@@ -87,8 +87,7 @@ def _check(what: str, given: Any, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def build_spans(rank: RankRun, trace_id: str, choice: SpanChoice) -> pa.Table:
-    """Return the spans of a rank, seen through its lens, sorted by start. Raises as `RankRun.table`, but a missing
-    table gives no spans."""
+    """Return the visible spans of a rank, sorted by start. A missing table has none; else raises as `RankRun.table`."""
     pieces: list[pa.Table] = []
     first = 0
     stages = partial(_read_stages, workers=choice.workers)

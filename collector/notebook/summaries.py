@@ -33,9 +33,7 @@ _NAME_WIDTH = 60
 
 
 def describe_steps(steps: pa.Table) -> str:
-    """Return the figures of the averaged steps and their phases, in ms. In an inference run the figures are those of
-    batches.
-    """
+    """Return the figures of the averaged steps (batches in an inference run) and their phases, as text, in ms."""
     counted = count_as_steps(steps)
     table, noun = counted.steps, counted.noun
     summary = summarize_steps(table)

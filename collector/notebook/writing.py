@@ -50,7 +50,7 @@ def write_trace(spans: Any, path: str | os.PathLike[str]) -> int:
 
 
 def write_run(run: Run, path: str | os.PathLike[str], ranks: Sequence[int], workers: Sequence[int] | None) -> int:
-    """Write the spans of some ranks, and without `workers` also their tables for an import. Raises as
+    """Write the spans of some ranks; without `workers`, also their tables for an import. Raises as
     `Run.write_trace`.
     """
     opened = [run.rank(rank) for rank in dict.fromkeys(ranks)]

@@ -33,9 +33,7 @@ class Clock:
         return perf_ns + (self.unix_ns - self.perf_ns - self.epoch_unix_ns)
 
     def unix_to_run(self, unix_ns: int) -> int:
-        """Convert a reading of time_ns, which is Kineto's clock, to ns since the epoch; also a numpy array of
-        readings.
-        """
+        """Convert a reading of time_ns, Kineto's clock, or a numpy array of readings, to ns since the epoch."""
         return unix_ns - self.epoch_unix_ns
 
     def now(self) -> int:

@@ -62,9 +62,7 @@ def unpack_fetch(payload: Payloads) -> tuple[Payloads, Payloads]:
 
 
 def pack_call(serial: int, waits: bool, what: int) -> int:
-    """Return the payload of CALLED. `what` is the collective's index in the notes. `waits` means that a wait will
-    follow.
-    """
+    """Return the payload of CALLED. `what` is the collective's index in the notes; with `waits`, a wait will follow."""
     return serial << _SERIAL_SHIFT | waits << _WAIT_BIT | what
 
 

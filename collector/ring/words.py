@@ -146,9 +146,7 @@ class WordLog:
         return self.thread[0] == threading.get_ident()
 
     def disown(self) -> None:
-        """Stop all threads of this process from writing. A forked child needs this: it has its parent's thread ids and
-        log.
-        """
+        """Stop writing, in a forked child: it has its parent's thread ids and log."""
         self.thread[0] = -1
 
 
@@ -176,8 +174,7 @@ os.register_at_fork(after_in_child=_disown_all)
 
 
 class WordReader:
-    """The reader of a word log: `read()` returns new words, `release()` frees saved words. Only one reader may be used
-    at a time.
+    """The reader of a word log, only one at a time: `read()` returns new words, `release()` frees saved words.
 
     `lost` counts words that were overwritten or cleared before they were read. If the words are in memory, `copy` is
     the log's file. It keeps each read word until the word is released.

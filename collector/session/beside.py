@@ -68,9 +68,7 @@ class Beside:
                 self.start()
 
     def finish(self) -> str:
-        """Wait until the tables are written, or write them in this process. Return the reason if tables are missing,
-        else "".
-        """
+        """Wait until the tables are written, or write them here. Return the reason if tables are missing, else ""."""
         try:
             return self._wait() or self._replace_killed() or self._finish_here()
         except OSError as error:
@@ -95,9 +93,7 @@ class Beside:
         )
 
     def _wait(self) -> str:
-        """Wait for the process while it makes progress. Return "" if the process is gone, else the reason to leave it
-        alone.
-        """
+        """Wait for the process while it makes progress. Return "" once it is gone, else why it is left alone."""
         process = self._process
         if process is None:
             return ""
@@ -123,9 +119,7 @@ class Beside:
         return float(times.user + times.system)
 
     def _give_up(self) -> str:
-        """Kill the process and return "" if it is stopped; its work is then done in this process. Otherwise return why
-        it is left alone.
-        """
+        """If the process is stopped, kill it and return "": its work is done here. Else return why it is left alone."""
         assert self._process is not None
         if self._is_stopped():
             _log.warning("stepscope: the recorder process was stopped; it is ended, and its work is done here")

@@ -40,9 +40,7 @@ class Bucket:
             self._problem = f"the upload could not be started ({error})"
 
     def describe_end(self, patience_s: float = PATIENCE_S) -> str:
-        """Wait a little for the upload; return one line: the address of the run, or the missing files and the next step
-        for the user.
-        """
+        """Wait a little for the upload. Return one line: the run's address, or the missing files and what to do."""
         if self._rank_folder is None:
             return ""
         if self.url.startswith("memory://"):

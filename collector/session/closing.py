@@ -69,9 +69,7 @@ def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
 
 
 def measure_headroom(processes: Path = Path("/proc/self/cgroup"), groups: Path = _GROUPS) -> int:
-    """Return the free memory in bytes: that of the machine, or that of the memory cgroup above this process with the
-    least.
-    """
+    """Return the free bytes of memory: the machine's, or those of the tightest memory cgroup above this process."""
     free_bytes = int(psutil.virtual_memory().available)
     for folder in _list_groups(processes, groups):
         for limit, usage in _FILES:

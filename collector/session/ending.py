@@ -55,9 +55,7 @@ def describe_error(error: BaseException | None) -> str:
 
 
 def _leave_out_traceback(message: str) -> str:
-    """Return another process's error message, shortened: the text before its traceback, and the last line of the
-    traceback.
-    """
+    """Shorten another process's error message to the text before its traceback and the traceback's last line."""
     before, found, traceback = message.partition(_TRACEBACK)
     if not found:
         return message
@@ -66,9 +64,7 @@ def _leave_out_traceback(message: str) -> str:
 
 
 def spell_end(ended_by: str, steps: int) -> str:
-    """Return a sentence on the reason for the run's end, and on the number of steps. Batches of an inference run are
-    not steps.
-    """
+    """Return a sentence on why the run ended and on the number of steps. Batches of an inference run are not steps."""
     when = f"after {format_number_of(steps, 'step')}" if steps else "without a training step"
     if ended_by == UNTOLD:
         return f"The script left before analyse(), {when}: at its last line or by sys.exit()."

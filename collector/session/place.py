@@ -226,9 +226,7 @@ def _can_join(run_path: Path, manifest: RunManifest, launch: Launch) -> bool:
 
 
 def _is_over(rank_folder: Path) -> bool:
-    """Return whether a rank has ended. False if unknown, for example for a rank on another host or a rank that is just
-    beginning.
-    """
+    """Return whether a rank has ended. False if unknown, as on another host, or if the rank is just beginning."""
     if has_ended(rank_folder):
         return True
     try:
@@ -270,9 +268,7 @@ def _list_ranks(run_path: Path) -> dict[int, Path]:
 
 
 def _set_aside(run_path: Path, launch: Launch) -> Path | None:
-    """Move an earlier run to `earlier/`. Return its new path, None if another process moved it. OutputError if the run
-    still records.
-    """
+    """Move an earlier run to `earlier/`; return its path, None if another process did it. OutputError if it records."""
     deadline = time.monotonic() + FREE_S
     while any(is_locked(folder) or _has_begun(folder) for folder in _list_ranks(run_path).values()):
         recording = [rank for rank, folder in _list_ranks(run_path).items() if _is_recording(folder)]

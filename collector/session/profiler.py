@@ -119,8 +119,9 @@ class Profiler:
             self.start()
 
     def start(self) -> None:
-        """Begin recording, or go on after stop(). Raises SessionError if recording is on or paused, or if the run was
-        analysed."""
+        """Begin recording, or go on after stop(). SessionError if recording is on or paused, or the run was
+        analysed.
+        """
         if self._is_elsewhere():
             return
         if self._state == "analysed":
@@ -315,9 +316,7 @@ class Profiler:
         return running and self._pid == os.getpid()
 
     def _is_elsewhere(self) -> bool:
-        """Return whether this object must do nothing: in a forked child, or in a spawned child that runs the script
-        again.
-        """
+        """Return whether this object must do nothing: in a forked child, or a spawned child that reruns the script."""
         return self._inert or self._pid != os.getpid()
 
     def _finish_at_exit(self) -> None:

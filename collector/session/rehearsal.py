@@ -81,7 +81,7 @@ class CostSampler:
         return not rest and rounds >= LEAST_CALLS and not rounds & (rounds - 1)
 
     def describe(self) -> dict[str, Any]:
-        """Return [median, low, high] in ns for each hook, and the method; {} before there are enough calls."""
+        """Return `hook_ns` ([median, low, high] in ns of each hook) and `how` (the method); {} before enough calls."""
         if min(len(times) for times in self._times.values()) < LEAST_CALLS:
             return {}
         nothing = statistics.median(self._times["nothing"])

@@ -1,6 +1,4 @@
-"""An output path that ends in .json or .json.gz. The trace is written to this path at the end; the run lies beside the
-trace.
-"""
+"""An output path that ends in .json or .json.gz: the trace is written there at the end, the run lies beside it."""
 
 from __future__ import annotations
 

@@ -6,9 +6,7 @@ from typing import Any
 
 
 class _WithoutPandas(MetaPathFinder):
-    """An import hook that hides pandas from pyarrow. Otherwise pandas would cost 45 MB and most of the sidecar's start
-    time.
-    """
+    """An import hook that hides pandas from pyarrow. Pandas would cost 45 MB and most of the sidecar's start time."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
         if fullname == "pandas":

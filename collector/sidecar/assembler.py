@@ -44,7 +44,7 @@ class Assembler:
         """Receive the process id of the training process. Called only if the training process started this process."""
 
     def listen(self, others: Mapping[str, Assembler]) -> None:
-        """Receive the other assemblers by name. Called once, before anything is read."""
+        """Receive a mapping from name to assembler, once, before anything is read."""
 
     def poll(self) -> dict[str, pa.Table]:
         """Return the new rows of each table since the last call."""
@@ -121,7 +121,7 @@ class Assembly:
         self._tell("release")
 
     def checkpoint(self) -> dict[str, dict[str, Any]]:
-        """Return the state of each assembler, by name. Another process can continue from these states."""
+        """Map the name of each assembler to its state, from which another process can continue."""
         return {name: self._call(name, "checkpoint") or {} for name in list(self._assemblers)}
 
     def restore(self, states: Mapping[str, dict[str, Any]]) -> None:

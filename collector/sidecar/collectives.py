@@ -37,9 +37,7 @@ class CollectiveRows:
         self._usual: list[Call] = []
 
     def add(self, done: Done) -> None:
-        """Add the calls of a row of `steps`. Calls in a detailed window are only counted, because the window's trace
-        lists them.
-        """
+        """Add the calls of a row of `steps`. Calls in a detailed window are only counted: its trace lists them."""
         if done.kind == "train":
             self._usual = list(done.row.calls)
         listed = is_listed(done.step, sum(self._indices.values())) and not done.row.detailed
@@ -66,8 +64,8 @@ class CollectiveRows:
             call.is_open = False
 
     def describe_next(self, ended: int, begun: Call | None) -> dict[str, Any]:
-        """Return facts on the begun call. Without one, return facts on the likely next call: call `ended` of the last
-        training step.
+        """Return facts on the call `begun`. If it is None, return facts on the likely next call: number `ended` of the
+        last training step.
 
         Empty if neither is known.
         """
@@ -79,7 +77,7 @@ class CollectiveRows:
         return {"name": kind["name"], "bytes": call.bytes, "is_begun": begun is not None, "group": group}
 
     def describe_groups(self, calls: Sequence[Call]) -> list[dict[str, Any]]:
-        """Return each process group with its number of ended collectives. `calls` are the calls of the open row."""
+        """Return each process group with its number of ended collectives. `calls` are those of the open row."""
         if not self._kinds:
             self._find_kind(0)
         kinds = [self._find_kind(call.what) for call in calls]
@@ -106,9 +104,7 @@ class CollectiveRows:
         return sum(self._indices.values())
 
     def checkpoint(self) -> dict[str, Any]:
-        """Return the number of calls and of ended calls, by group. A process that takes over loses the calls that are
-        still open.
-        """
+        """Return the number of calls, and of ended calls by group. A process that takes over loses the open calls."""
         return {"collectives": dict(self._indices), "ended_calls": dict(self._ended)}
 
     def restore(self, state: Mapping[str, Any]) -> None:

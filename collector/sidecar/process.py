@@ -246,7 +246,7 @@ def read_manifest(rank_folder: Path) -> RankManifest | None:
 
 
 def recover_run(run_path: Path) -> dict[int, str]:
-    """Make tables from the files of a killed run. Return one word per rank: recovered, complete, recording, lost.
+    """Make tables from the files of a killed run. Map each rank to one word: recovered, complete, recording, lost.
 
     A rank that a live process still records is left alone. Raise OSError if the run cannot be listed.
     """

@@ -60,7 +60,9 @@ def read_signals(described: dict[str, Any]) -> list[Signal]:
 
 
 def _read_all(kind: Any, entries: Any) -> list[Any]:
-    """Return mappings as dataclasses, without undeclared keys. Entries that already are dataclasses stay as they are."""
+    """Return each mapping in `entries` as the dataclass `kind`, without undeclared keys, and other entries as
+    they are.
+    """
     names = {entry.name for entry in dataclasses.fields(kind)}
     return [
         kind(**{key: value for key, value in entry.items() if key in names}) if isinstance(entry, dict) else entry
@@ -78,8 +80,8 @@ def measure_overhead(
     """Return the cost of recording: the hooks per step, the stall of the windows, and the sidecar's share of a
     processor.
 
-    The cost of the hooks is None without their timings or without steps. `described` has the calls of all training
-    steps in `cost`, and in `mean_step_ns` the mean step that readers see.
+    The cost of the hooks is None without their timings or without steps. In `described`, `cost` has the hook calls of
+    all training steps, and `mean_step_ns` the mean step that readers see.
     """
     stall, cost = sum(window.stall_ns for window in windows), described.get("cost", {})
     steps, hooks = cost.get("steps", 0), timed.get("hook_ns")
@@ -106,7 +108,7 @@ def find_mean_step(rank_folder: Path) -> float | None:
 def _sum_hooks(calls: dict[str, float], hooks: dict[str, Any]) -> tuple[float, float | None, float | None]:
     """Return the cost of a step's hook calls in ns, with a lower and an upper bound.
 
-    The bounds are None if a hook's timing has none. The errors of the hooks are added as independent errors.
+    Both bounds are None if any hook was timed without bounds. The errors of the hooks are added as independent errors.
     """
     total, below, above = 0.0, 0.0, 0.0
     is_bounded = True

@@ -121,9 +121,7 @@ class Recorder:
                 remove_tree(events_path(self.rank_folder), _EVENTS)
 
     def _settle(self) -> bool:
-        """Remove the parts of merged tables, and sync the parts of other tables to the disk. Return False if the disk
-        fails.
-        """
+        """Remove the parts of merged tables, and sync the parts of others to the disk. False if the disk fails."""
         try:
             parts.remove_parts(self.rank_folder, TABLES)
         except OSError as error:

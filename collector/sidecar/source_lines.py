@@ -35,9 +35,7 @@ class SourceLines:
         self._files: dict[str, list[str]] = {}
 
     def read(self, samples: Mapping[Place, int]) -> dict[str, dict[str, str]]:
-        """Return the texts of the lines with most samples, by file and line number. The keys are texts, because JSON
-        needs texts.
-        """
+        """Map each file to its lines with most samples. These map the line number, as text for JSON, to the line."""
         found: dict[str, dict[str, str]] = {}
         for (file, line), _ in Counter(samples).most_common(MOST_LINES):
             text = self._find(file, line)

@@ -52,7 +52,7 @@ class Frame(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """A stack as text: a line per frame, the outermost first. The first `entry` frames lie outside of the stage."""
+    """A stack as text: a line per frame, the outermost first. The first `entry` lines lie outside of `stage`."""
 
     text: str
     stage: str | None
@@ -73,9 +73,9 @@ class StackBook:
         return self._stacks[number]
 
     def number(self, reader: StackReader, places: Sequence[Place]) -> int:
-        """Return the number of a stack; the innermost of `places` comes first.
+        """Return the number of a stack. In `places`, the innermost frame comes first.
 
-        NOT_THEIRS if the stack is empty or in Stepscope's own code. 0 (OTHER) if the book is full.
+        Return NOT_THEIRS for an empty stack or a stack in Stepscope's own code, 0 (OTHER) if the book is full.
         """
         key = tuple(number for place in reversed(places) if (number := self._find(reader, place)) != _NO_FRAME)
         found = self._numbers.get(key)
@@ -118,7 +118,7 @@ class StackBook:
 
 
 def describe_stack(frames: Sequence[Frame]) -> Stack:
-    """Return the text and stage of a stack, without frames of Stepscope and of the import system."""
+    """Return the stack as text with its pipeline stage, without frames of Stepscope and of the import system."""
     kept: list[str] = []
     stage, entry = None, 0
     for frame in frames:

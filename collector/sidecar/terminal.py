@@ -20,7 +20,7 @@ _LONGEST = 2_000
 
 
 def describe_terminal() -> list[int]:
-    """Return numbers that identify the stderr of this process among files, empty if Python has no stderr."""
+    """Return the numbers by which other processes recognize the stderr of this process; empty without a stderr."""
     try:
         if sys.__stderr__ is None or sys.__stderr__.fileno() != _STDERR:
             return []

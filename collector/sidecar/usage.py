@@ -1,6 +1,4 @@
-"""Use of processors, memory and disks by the machine, the training process and its workers, and shortages of processors
-and memory.
-"""
+"""Use of processors, memory and disks by the machine, the training process and its workers, and shortages of them."""
 
 from __future__ import annotations
 
@@ -31,15 +29,13 @@ class Sample(NamedTuple):
 
 
 class Rates:
-    """A converter from growing counters to their growth per second, for each source."""
+    """Converts growing counters to their growth per second."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, int, str], tuple[float, float]] = {}
 
     def grow(self, key: tuple[str, int, str], count: float) -> float | None:
-        """Return the growth per second since the last call with this key (source, process, metric); None at the first
-        call.
-        """
+        """Return the growth per second since the last call with this (source, process, metric); None at the first."""
         now, before = time.monotonic(), self._before.get(key)
         self._before[key] = (now, count)
         if before is None or now <= before[0]:
@@ -70,9 +66,7 @@ class Processes:
         self._rates = Rates()
 
     def sample(self) -> Iterator[Sample]:
-        """Yield the use by the training process and each worker since the last call; nothing once the training process
-        is gone.
-        """
+        """Yield the use by the training process and each worker since the last call; nothing after the training."""
         try:
             self._trainer = self._trainer or psutil.Process(self._pid)
             self._find_workers(self._trainer)
@@ -119,7 +113,7 @@ class Processes:
 
 
 class Machine:
-    """The whole machine: busy cores (of all, and of the cores usable by the training), memory, bytes read from disks."""
+    """Samples of the machine: busy cores (of all, and of those the training may use), memory, bytes read from disks."""
 
     def __init__(self, trainer: int) -> None:
         self._trainer = trainer
@@ -151,7 +145,7 @@ def _read_usable_s(trainer: int) -> float | None:
 
 
 def name_workers(events: Path) -> dict[int, str]:
-    """Return names of the workers with a stage log, by process id. Names for further loaders include the loader."""
+    """Map process ids to names of the workers with a stage log, such as "worker 1 of loader 2"."""
     names: dict[int, str] = {}
     for path in events.glob(RING_PATTERN):
         fields = path.stem.split("-")  # stages-<loader>-<epoch>-<worker>-<pid>-<time>
@@ -181,7 +175,7 @@ def _read_disk_bytes(process: psutil.Process) -> float | None:
 
 
 def _read_schedule(pid: int) -> dict[str, float]:
-    """Return a main thread's seconds running and seconds ready; empty outside of Linux."""
+    """Return the seconds that a main thread ran and that it waited for a processor; empty outside of Linux."""
     try:
         ran_ns, waited_ns, _ = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
         return {
@@ -198,7 +192,9 @@ MOST_THREADS = 16
 
 
 class PythonThreads:
-    """Samples of the metric `python_threads_cores`; none if no such threads exist. The cost is some 15 µs per thread."""
+    """Samples of the cores that the script's Python threads use (`python_threads_cores`); none without such threads. A
+    sample costs some 15 µs per thread.
+    """
 
     def __init__(self, rank_folder: Path, pid: int, proc: Path = Path("/proc")) -> None:
         self._rank_folder = rank_folder

@@ -71,7 +71,7 @@ class Place:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the parameters of the module changed after the first look. A changing module has no results to keep."""
+        """Whether the module's parameters changed after the first look. If so, its results cannot be reused."""
         module = self.module() if self.module is not None else None
         return module is not None and hash_parameters(module) != self.state
 
@@ -95,7 +95,7 @@ class Place:
 
 
 class CallLook:
-    """The sums of all looks at calls. In the chosen steps, `see` is called with each call of an outermost module."""
+    """The sums of all looks at calls. In the steps of a look, `see` receives each call of an outermost module."""
 
     def __init__(self) -> None:
         self.places: dict[tuple[str, str], Place] = {}
@@ -128,7 +128,7 @@ class CallLook:
         self._compare(place, took_ns, module, arrays, list(_list_tensors(result)))
 
     def _compare(self, place: Place, took_ns: int, module: Any, arrays: Sequence[Any], results: Sequence[Any]) -> None:
-        """Compare a whole call with the other calls of its step, and its rows with the rows of other steps."""
+        """Compare a call with the other calls of its step, and its rows with the rows of other steps."""
         outputs = [array for tensor in results if (array := _view(tensor)) is not None]
         if not arrays or not outputs or not _varies(outputs[0]):
             return
@@ -179,7 +179,7 @@ class Padding:
 
 
 def find_in_call(arrays: Sequence[npt.NDArray[Any]]) -> Padding | None:
-    """Return the padding among the arguments of a call. A mask counts only beside an array to which it may belong."""
+    """Return the padding among the arguments of a call. A mask counts only beside an array of equal batch × time."""
     for array in arrays:
         beside = sum(other.shape[:2] == array.shape[:2] for other in arrays) > 1
         found = find_padding(array)
@@ -228,9 +228,7 @@ def _find_tail(rows: npt.NDArray[Any], count: int) -> Padding | None:
 
 
 def _is_drawn(lengths: npt.NDArray[np.int64], width: int) -> bool:
-    """Return whether the lengths are not lengths of sequences: there are too few different ones, or they are the steps
-    of a causal mask.
-    """
+    """Return whether the lengths are not those of sequences: too few differ, or they are the steps of a causal mask."""
     import numpy as np
 
     return len(np.unique(lengths)) < LEAST_LENGTHS or len(np.unique(np.diff(lengths))) == 1
@@ -271,8 +269,8 @@ def _sample(array: npt.NDArray[Any]) -> tuple[Any, ...]:
 
 
 def hash_rows(arrays: Sequence[npt.NDArray[Any]], outputs: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
-    """Yield a hash for each row of a batch with its result. If arguments and results have no rows in common, yield one
-    for the whole call.
+    """Yield a hash for each row of a batch together with its result. Yield one hash for the whole call if the arrays
+    differ in their number of rows.
 
     Rows of few different values are left out. Results in float16 are compared bit by bit.
     """
@@ -289,9 +287,7 @@ def hash_rows(arrays: Sequence[npt.NDArray[Any]], outputs: Sequence[npt.NDArray[
 
 
 def _take_rows(array: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """Return some numbers of each of the first `count` rows. With `count` 0, return some numbers of the whole array as
-    one row.
-    """
+    """Return some numbers of each of the first `count` rows; with `count` 0, of the whole array as one row."""
     if not count:
         return _take_some(array, MOST_OF_ROW)[None]
     size = array[0].size

@@ -95,8 +95,11 @@ class _Calls:
         self._is_on = True
 
     def make_describer(self, name: str, place: int) -> _Describe:
-        """Return a function that writes a call of the method `name`, given the call's arguments and result. `place` is
-        the index of the argument that holds the sent tensors; 0 if nothing is sent."""
+        """Return a function that takes the arguments and the result of a call of the method `name`, and writes the call
+        to the log.
+
+        `place` is the index of the argument that holds the sent tensors, 0 if nothing is sent.
+        """
 
         def describe(args: tuple[Any, ...], result: Any) -> None:
             if not self._is_on:
@@ -226,9 +229,7 @@ class _Reductions:
 
 
 class ReadingPace:
-    """The interval between readings. It is computed from the cheapest reading, because a busy machine may slow down
-    single readings.
-    """
+    """The interval between readings. It follows from the cheapest reading: a busy machine slows single readings."""
 
     def __init__(self) -> None:
         self._readings = 0
@@ -274,8 +275,10 @@ def _restore_rate(module: Any) -> None:
 
 
 def _make_wait_hook(context: SignalContext, original: Any, waited_for: dict[int, int]) -> Any:
-    """Return a hook for `Work.wait` that logs the awaited call first. So the log also names the call of a wait that
-    never ends.
+    """Return a replacement of `Work.wait` that first logs which call it waits for. So the log names this call even if
+    the wait never ends.
+
+    `waited_for` maps the id of a Work object to the serial number of its call.
     """
     log = context.log
     words, mask, following, thread, now, get_ident = bind(log)

@@ -61,9 +61,7 @@ class EndingSignal(Signal):
 
 
 def wait_for_gloo() -> None:
-    """Wait up to `PATIENCE_S` until gloo's threads are idle. The wait releases the interpreter lock, which these
-    threads may need.
-    """
+    """Wait up to `PATIENCE_S` until gloo's threads are idle. They may need the interpreter lock, so it is released."""
     if not _has_gloo():
         return
     deadline = time.monotonic() + PATIENCE_S

@@ -46,7 +46,7 @@ _MODES = ("deterministic", "anomaly_mode")
 
 
 def read_settings() -> dict[str, Any]:
-    """Return the current settings, by the names of the facts of rank.json."""
+    """Map names of facts in rank.json to the current settings."""
     return {
         "matmul_precision": torch.get_float32_matmul_precision(),
         "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),

@@ -136,7 +136,9 @@ class ForwardSignal(Signal):
         return before, after
 
     def _is_root(self, kind: type) -> bool:
-        """Count a call of an outermost module. Return False for losses and compiled modules, which are not counted."""
+        """Count a call of an outermost module of class `kind`. Return False for losses and compiled modules, which are
+        not counted.
+        """
         try:
             # The loss belongs to the forward by definition, as the time between forward and backward.
             if str(kind.__module__).startswith("torch.nn.modules.loss") or issubclass(kind, find_compiled_kind()):

@@ -1,4 +1,4 @@
-"""Wasted gradients: a backward computes them, and no update uses them before they are cleared, or they stay for ever.
+"""Wasted gradients: a backward computes them, but no update uses them. They are cleared unused, or stay for ever.
 
 During the steps of the first detailed window, the graph of each backward is walked once before the backward runs. This
 takes about a microsecond for a node. Nothing is hooked and no tensor is kept. Updates, calls of `zero_grad`, and
@@ -37,7 +37,7 @@ _MOST_FRAMES, _MOST_NAMES = 64, 2_000
 
 @dataclass
 class _Written:
-    """A parameter with an unused gradient: the backwards that wrote to it, and its version at the first of them."""
+    """A parameter with an unused gradient, the indexes of the backwards that wrote it, its version at the first one."""
 
     parameter: weakref.ref[Any]
     version: int
@@ -46,9 +46,9 @@ class _Written:
 
 @dataclass(frozen=True)
 class _Node:
-    """A node of a backward. `number` is PyTorch's number of the node, `time` is how often the node ran before.
+    """A node of a backward. `number` is PyTorch's number of the node. `time` is how often the node ran before.
 
-    A node without successors writes to `leaf`, the id of a parameter; 0 stands for another tensor.
+    A node without successors writes a gradient: `leaf` is the id of the parameter, 0 for any other tensor.
     """
 
     number: int
@@ -98,9 +98,7 @@ class GradientLook:
         self.takes(optimizer)
 
     def takes(self, optimizer: Any) -> None:
-        """Note that an update used the gradients of an optimizer's parameters, or refused them because they are
-        infinite.
-        """
+        """Note that an update used the gradients of the optimizer, or skipped them because they are infinite."""
         for parameter in _list_parameters(optimizer):
             self._updated.setdefault(id(parameter), weakref.ref(parameter))
             self._written.pop(id(parameter), None)
@@ -115,8 +113,9 @@ class GradientLook:
                 self._throw(id(parameter), written)
 
     def finish(self, optimizers: Iterable[Any] = ()) -> dict[str, Any] | None:
-        """Return the fact; None if every gradient was used, or may have been used. `optimizers` are those that stepped
-        earlier.
+        """Return the fact for rank.json; None if every gradient was used, or may have been used.
+
+        `optimizers` are those that stepped earlier.
         """
         for parameter in (each for optimizer in optimizers for each in _list_parameters(optimizer)):
             self._updated.setdefault(id(parameter), weakref.ref(parameter))
@@ -151,8 +150,8 @@ class GradientLook:
         written.backwards.append(at)
 
     def _find_gone(self) -> None:
-        """Count gradients as wasted that were written and are missing now: the script or `Module.zero_grad` cleared
-        them.
+        """Count gradients as wasted that were written and are None now: the script or `Module.zero_grad`
+        cleared them.
         """
         for key, written in list(self._written.items()):
             parameter = written.parameter()
@@ -216,10 +215,9 @@ def _find_edge(root: Any) -> Any:
 
 
 def _walk(roots: list[Any], most: int) -> list[tuple[int, tuple[int, ...], Any]]:
-    """Return the nodes of a graph, successors first. A node has its number, the places of its successors, and the leaf
-    that it writes to.
+    """Return the nodes of a graph, successors first: (number, indexes of the successors, leaf that the node writes to).
 
-    Empty for more than `most` nodes.
+    Empty if the graph has more than `most` nodes.
     """
     places: dict[Any, int] = {}
     found: list[tuple[int, tuple[int, ...], Any]] = []
@@ -259,9 +257,7 @@ def _list_parameters(optimizer: Any) -> Iterator[Any]:
 
 
 def _list_code(names: Mapping[str, Any]) -> Iterator[CodeType]:
-    """Yield the code of the functions and methods of a module, including those that the module imports from other
-    scripts.
-    """
+    """Yield the code of the functions and methods of a module, also of those that it imports from other scripts."""
     for value in list(names.values())[:_MOST_NAMES]:
         members: Iterable[Any] = (value,)
         if isinstance(value, type):
@@ -273,9 +269,7 @@ def _list_code(names: Mapping[str, Any]) -> Iterator[CodeType]:
 
 
 def reads_gradients(code: CodeType) -> bool:
-    """Return whether code, or code inside it, reads an attribute `grad`. A call of a function named `grad` does not
-    count.
-    """
+    """Return whether code, or code inside it, reads an attribute `grad`. Calls of a function `grad` do not count."""
     if "grad" in code.co_names:
         for each in dis.get_instructions(code):
             is_method = sys.version_info >= (3, 12) and bool((each.arg or 0) & 1)

@@ -98,9 +98,7 @@ class LibraryCalls(Signal):
 
 
 class LoggingSums:
-    """The number and the time of calls into one library. The object is a context manager that each call enters, at some
-    0.5 µs.
-    """
+    """The number and time of calls into one library. A context manager that each call enters, at some 0.5 µs."""
 
     __slots__ = ("_began", "calls", "longest_ns", "total_ns")
 

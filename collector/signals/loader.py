@@ -150,7 +150,7 @@ class LoaderSignal(Signal):
 
 
 class _StandIn:
-    """A fake iterator with the private fields that a fetch reads, used to time the reading."""
+    """A fake iterator with the private fields that `_read_queues` reads; it serves to time the reading."""
 
     def __init__(self) -> None:
         self._stepscope, self._num_yielded, self._num_workers, self._pin_memory = 0, 0, 2, False

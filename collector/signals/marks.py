@@ -1,4 +1,4 @@
-"""Ranges, stages and queues named by the script; with CUDA also NVTX ranges and their device times."""
+"""Ranges, stages and queues that the script names; with CUDA also NVTX ranges and the device times of ranges."""
 
 from __future__ import annotations
 
@@ -52,9 +52,7 @@ class MarksSignal(Signal):
 
 @dataclass
 class _Mark:
-    """A range that is open on the device. `allocations` is the device's count of memory requests at the start of the
-    range.
-    """
+    """A range that is open on the device. `allocations` is the device's count of memory requests at its start."""
 
     device: int
     stream: Any

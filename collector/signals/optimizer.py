@@ -151,7 +151,7 @@ def _count_dtypes(tensors: list[Any]) -> dict[str, int]:
 
 
 def _make_closure_wrapper(context: SignalContext) -> Callable[[Any, Any], Any]:
-    """Return a function that wraps the closure in the arguments of `step`, or returns None without a closure.
+    """Return a function that wraps the closure among the arguments of `step`, and returns None if there is no closure.
 
     So the time of the closure does not count as time of the update.
     """

@@ -187,10 +187,10 @@ class WindowSignal(Signal):
         self._of_thread.end = None
 
     def _close_elsewhere(self, window: _Window) -> None:
-        """Wait up to `PATIENCE_S` until the window's own thread has saved the window. After that time the thread drops
-        the window.
+        """Let the window's own thread save the window at its next optimizer step; wait for it at most `PATIENCE_S`.
 
-        If a thread ends with an open session, as a daemon thread may, the process ends with a segmentation fault.
+        After that time the thread drops the window: a thread that ends with an open session ends the process with a
+        segmentation fault.
         """
         saved, late = threading.Event(), threading.Event()
 
@@ -221,7 +221,7 @@ class WindowSignal(Signal):
 
     @contextmanager
     def _as_ours(self) -> Iterator[None]:
-        """Mark calls inside the block, on this thread, as calls of Stepscope's own session."""
+        """Mark the profiler calls of this thread inside the block as Stepscope's own and not the user's."""
         self._switching = threading.get_ident()
         try:
             yield
@@ -383,7 +383,7 @@ def leave_out_lines(known: bytes) -> Iterator[None]:
 
 
 def _turn_aside(opened: list[int]) -> None:
-    """Redirect stderr to memory; append the old target and the memory to `opened`."""
+    """Redirect stderr to memory. Append two descriptors to `opened`: the old target, and the memory."""
     if not hasattr(os, "memfd_create"):
         return
     with suppress(OSError):

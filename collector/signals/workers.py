@@ -187,7 +187,7 @@ class WorkersSignal(Signal):
             self._patch(*kinds, stateful)
 
     def _patch(self, with_workers: Any, without: Any, holder: Any) -> None:
-        """Patch the iterator classes of one kind of loader. Its workers run `holder._worker_loop`."""
+        """Patch the iterator classes of one kind of loader. `holder` is the module that has its `_worker_loop`."""
         undo = self._context.undo
         undo.patch(with_workers, "__init__", self._make_init_with_workers(with_workers.__init__, holder))
         undo.patch(with_workers, "_reset", self._make_reset(with_workers._reset))
@@ -232,7 +232,7 @@ class WorkersSignal(Signal):
         return __init__
 
     def _stand_in(self, loader: Any, holder: Any) -> Callable[[], None]:
-        """Replace the loops of the workers and the pin thread; return a function that restores both."""
+        """Replace the loops of the workers and the pin thread by recording ones. Return a function that undoes it."""
         loop, pin_loop = holder._worker_loop, pin_module._pin_memory_loop
 
         def put_back() -> None:

@@ -1,6 +1,4 @@
-"""The record of a rank's uploaded files: a hidden file beside the rank's tables. A later upload process continues from
-it.
-"""
+"""The record of a rank's uploaded files, for later upload processes: a hidden file beside the rank's tables."""
 
 from __future__ import annotations
 

@@ -87,9 +87,7 @@ class RankUpload:
         self._remote = remote
 
     def join(self) -> Remote:
-        """Open the URL, write run.json if it is missing, and drop ledger entries of files that no longer exist at the
-        URL.
-        """
+        """Open the URL, write run.json if it is missing, and drop ledger entries of files that are gone at the URL."""
         self._remote = remote = open_remote(self.ledger.url)
         self.ledger.shift_ns = join_run(self._folder.parent.parent, remote)
         if self.ledger.files:

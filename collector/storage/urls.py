@@ -85,8 +85,9 @@ class Remote:
 
 
 def open_remote(url: str) -> Remote:
-    """Return the folder at a URL, without a request to it. Raise UsageError if fsspec does not know the kind of URL, or
-    a package is missing.
+    """Return the folder at a URL, without a request to it.
+
+    Raise UsageError if fsspec does not know the kind of URL, or a package is missing.
     """
     if missing := find_missing_package(url):
         raise UsageError(f"{url} needs {missing}")

@@ -1,4 +1,4 @@
-"""Convert trace files to tables, with one file per format.
+"""Read and write trace files, and make runs from them. `formats` has one file per trace format.
 
 Must not import torch.
 """

@@ -63,7 +63,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """Metadata of the traced process. `absolute` is true if `epoch_unix_ns` is wall-clock time.
+    """Metadata of the traced process. `absolute` is true if `epoch_unix_ns` is wall-clock time, not an arbitrary zero.
 
     `end_ns` is the end of the trace in ns since `epoch_unix_ns`.
     """
@@ -95,7 +95,7 @@ class TraceTables:
 
 
 def in_batches(build: Callable[[], pa.Table]) -> Batches:
-    """Return a function that builds the whole table at each call and returns its batches."""
+    """Return a function that builds the whole table anew at each call and returns it in batches."""
     return lambda: iter(build().to_batches())
 
 

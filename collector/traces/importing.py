@@ -306,5 +306,5 @@ def _move(run_path: Path, target: Path) -> None:
 
 
 def _part(on_progress: Progress, begin: float, end: float) -> Progress:
-    """Return a progress callback for one stage of an import, from fraction `begin` to `end`."""
+    """Return a progress callback for one stage of an import. It maps 0 … 1 to the range from `begin` to `end`."""
     return lambda share: on_progress(begin + (end - begin) * share)

@@ -106,7 +106,7 @@ def warn_of_rank(run_path: Path, rank: int, warning: Warn) -> None:
 
 
 def _revise(folder: Path, change: Callable[[RankManifest], RankManifest], target: Path | None = None) -> None:
-    """Change the manifest of a rank, or write the changed manifest to another folder."""
+    """Change the manifest of a rank. With `target`, write the changed manifest to that folder instead."""
     file = folder / layout.RANK_FILE
     manifest = decode_manifest(RankManifest, file.read_text(encoding="utf-8"), str(file))
     ((target or folder) / layout.RANK_FILE).write_text(encode_manifest(change(manifest)), encoding="utf-8")

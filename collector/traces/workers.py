@@ -249,9 +249,7 @@ def count_cores() -> int:
 
 
 def _begin_worker() -> None:
-    """Prepare a worker: it ignores Ctrl-C, because the waiting process handles it, and it ends if that process is
-    killed.
-    """
+    """Prepare a worker: it ignores Ctrl-C, which the waiting process handles, and ends if that process is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=end_with_parent, daemon=True).start()
 

@@ -1,6 +1,4 @@
-"""Write trace events as text, column by column, so that no Python code runs per event. The file appears whole or not at
-all.
-"""
+"""Write trace events as text, column by column, without Python code per event. The file appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -90,7 +88,7 @@ class EventWriter:
         self.write_event({**common, "name": f"{kind}_sort_index", "args": {"sort_index": place}})
 
     def write_columns(self, template: str, *values: pa.Array) -> None:
-        """Write one event per row: the template, in which the values of the text columns replace the zero characters."""
+        """Write one event per row: the zero characters in `template` are replaced by the row's values, in turn."""
         rows = len(values[0])
         if not rows:
             return
@@ -122,8 +120,7 @@ def name_overlapping(thread: str, lane: int) -> str:
 
 
 def spread_overlapping(starts: list[int], ends: list[int]) -> list[int]:
-    """Return a lane for each span of a thread: the first lane on which the span nests in the open spans, or follows
-    them.
+    """Return a lane for each span of a thread: the first lane on which it fits, inside an open span or after it.
 
     `starts` must be sorted. A viewer drops spans that overlap on one row without nesting.
     """
@@ -209,7 +206,7 @@ def quote(values: pa.DictionaryArray) -> pa.Array:
 
 
 def _colour(categories: pa.DictionaryArray) -> pa.Array:
-    """Return categories as JSON strings. After the category of a wait follows a key with the name of its colour."""
+    """Return categories as JSON strings. A wait's category is followed by a key for its colour."""
     quoted = [
         _dump(value or "") + (f',"cname":{_dump(WAIT_COLOUR)}' if value == "wait" else "")
         for value in categories.dictionary.to_pylist()

@@ -32,9 +32,9 @@ _END_OF_SAMPLES = "_IterableDatasetStopIteration"
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """The data given to a worker.
+    """The data given to a worker: where to write, its loader and epoch, and the process that reads its stacks (0 for
+    none).
 
-    It says where to write, which loader and epoch the worker serves, and which process reads its stacks (0 for none).
     `asked_ns` is the time at which a spawned worker was requested, 0 for a forked worker.
     """
 
@@ -46,7 +46,7 @@ class WorkerPlan:
 
 
 class WorkerEntry:
-    """The replacement for `_worker_loop` while an iterator is made."""
+    """The replacement for `_worker_loop`, in place only while an iterator is made."""
 
     def __init__(self, original: Callable[..., Any], plan: WorkerPlan) -> None:
         self._original = original
@@ -83,9 +83,7 @@ def run_worker(original: Callable[..., Any], plan: WorkerPlan, args: tuple[Any, 
 
 
 def silence_inherited_profiler() -> None:
-    """Stop a profiler that was on when this process was forked. Nobody would collect the records that it makes in this
-    process.
-    """
+    """Stop a profiler that was on when this process was forked: nobody would collect what it records here."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.autograd._profiler_enabled():
         torch._C._autograd._enable_record_function(False)

@@ -38,9 +38,7 @@ class Place:
 
 
 class FetchProbe:
-    """A timer of the batches of one fetcher. Call `begin` before each fetch, `end` and `write` after it, all on one
-    thread.
-    """
+    """A timer of the batches of one fetcher, on one thread: `begin` before each fetch, `end` and `write` after it."""
 
     def __init__(self, fetcher: Any, dataset: Any, log: StageLog, rhythm: Rhythm | None = None) -> None:
         self._log = log
@@ -262,9 +260,7 @@ def _find_seat(fetcher: Any, tally: Tally) -> _Seat:
 
 
 def _reads_one_by_one(dataset: Any) -> bool:
-    """Return whether samples can be timed one by one: `__getitems__` only forwards to single reads, as torch's Subset
-    does.
-    """
+    """Return whether samples can be timed one by one: `__getitems__`, if any, only forwards to single reads."""
     kind = type(dataset)
     return (
         (kind.__module__, kind.__qualname__) == ("torch.utils.data.dataset", "Subset")

@@ -26,9 +26,7 @@ class SendProbe:
     """A timer of the sends of one queue. The putting thread calls `expect` and `drain`, the feeder thread the rest."""
 
     def __init__(self, queue: Any) -> None:
-        """Replace the queue's buffer, lock and write function. AttributeError if the queue has started, or is of
-        another kind.
-        """
+        """Replace the queue's buffer, lock and write function. AttributeError if started, or of another kind."""
         if queue._thread is not None:
             raise AttributeError("the queue's thread has started")
         self._expected: deque[tuple[int, int, int] | None] = deque()
@@ -101,7 +99,9 @@ class _TimedLock:
 
 
 def count_tensor_bytes(data: Any, depth: int = 0) -> int:
-    """Return the bytes of the tensors in a batch, which travel in shared memory. The depth is bounded."""
+    """Return the bytes of the tensors in a batch, which are sent in shared memory. Nesting is searched to a fixed
+    depth.
+    """
     if hasattr(data, "untyped_storage"):
         return int(data.nbytes)
     if depth >= _DEPTH_LIMIT:
@@ -114,7 +114,9 @@ def count_tensor_bytes(data: Any, depth: int = 0) -> int:
 
 
 class PinEntry:
-    """The replacement for `_pin_memory_loop` while an iterator is made; it gives the loop timed queues."""
+    """The replacement for `_pin_memory_loop`, in place only while an iterator is made. It gives the loop timed
+    queues.
+    """
 
     def __init__(self, original: Callable[..., Any], log: StageLog, loader: int, epoch: int) -> None:
         self._original = original

@@ -115,9 +115,7 @@ class Rhythm:
         return True
 
     def learn(self, work_ns: int, samples: int, calls: int) -> None:
-        """Choose the interval between timed batches, from a timed batch: its work in ns, its samples and its transform
-        calls.
-        """
+        """Choose the interval between timed batches from one of them: its work in ns, samples, transform calls."""
         if samples > 0 and work_ns > 0:
             cost_ns = self._batch_cost_ns + samples * _SAMPLE_COST_NS + calls * _CALL_COST_NS
             wanted = math.ceil(cost_ns / (_BUDGET_FRAC * work_ns))

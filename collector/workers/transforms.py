@@ -36,9 +36,7 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class Found:
-    """A transform: its holder (a class, the `__dict__` of an object, a list or a dict), its key in the holder, and its
-    name.
-    """
+    """A transform: its holder (a class, the `__dict__` of an object, a list or a dict), its key there, its name."""
 
     owner: Any
     key: Any
@@ -93,9 +91,7 @@ class TransformTimer:
 
 
 class _StandIn:
-    """A timed function in the slot of a plain function. It is pickled as that plain function, for caches and other
-    processes.
-    """
+    """A timed function in the slot of a plain function. Pickled, it becomes that plain function again."""
 
     def __init__(self, raw: Callable[..., Any], timed: Callable[..., Any]) -> None:
         functools.update_wrapper(self, raw, updated=())

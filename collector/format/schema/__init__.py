@@ -1,4 +1,4 @@
-"""The contract of a run directory: tables, manifest, phases, errors.
+"""The declarations of a run directory: tables, manifests, paths, errors.
 
 Every other room depends on this one, so it imports only the standard library, msgspec, the phases and the words.
 """

@@ -85,7 +85,7 @@ Dtype = Literal["int64", "int32", "float64", "bool", "string", "category"]
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table. `counts` is its unit if its name has no unit suffix.
+    """One column of a table. `counts` is the unit of its values if its name has no unit suffix.
 
     `since` is the format version that introduced the column. In an older file, a column that is not nullable reads as
     0; in a file of that version or later, a missing column means damage. `shown` declares the texts that a redacted run

@@ -200,9 +200,7 @@ class RankManifest:
 
     @property
     def is_trace(self) -> bool:
-        """Return whether the rank was imported without all the data that Stepscope records, for example from another
-        profiler.
-        """
+        """Return whether the rank was imported and lacks data that Stepscope records, as other profilers' traces do."""
         return self.state == "imported" and not self.recorded_whole
 
 
@@ -234,8 +232,8 @@ _MOST: dict[str, int] = {
 
 
 def decode_manifest(kind: type[M], text: str, where: str, is_quoted: bool = True) -> M:
-    """Parse a manifest of class `kind`. `where` is the file, for messages; without `is_quoted`, messages do not quote
-    the text.
+    """Parse a manifest of class `kind`. Messages name the file as `where`; without `is_quoted` they do not quote the
+    text.
 
     Unknown keys are ignored, so that an older reader can open a newer run. Raises NewerSchemaError if the run's format
     is newer than this reader, TableBrokenError if the text is not a valid manifest.
@@ -279,8 +277,11 @@ def _required_names(kind: type[M]) -> list[str]:
 
 
 def check_values(value: Any, where: str) -> None:
-    """Raise ValueError if a number in the value, at any depth, has more than 64 bits, or a text is not valid Unicode.
-    `where` names the value in messages."""
+    """Raise ValueError if the value holds, at any depth, a number of more than 64 bits or a text that is no valid
+    Unicode.
+
+    The message names the value as `where`.
+    """
     if isinstance(value, int) and not _LEAST <= value <= _GREATEST:
         raise ValueError(f"{where}: a whole number of more than 64 bits")
     if isinstance(value, str) and not value.isascii():
@@ -298,9 +299,7 @@ def check_values(value: Any, where: str) -> None:
 
 
 def _read_written_numbers(raw: dict[str, Any]) -> None:
-    """Convert loader arguments to numbers. Version 0.1.0 wrote numbers of other types than int, such as NumPy's, as
-    text.
-    """
+    """Convert loader arguments to numbers. Version 0.1.0 wrote numbers that are no int, such as NumPy's, as text."""
     loaders = raw.get("loaders")
     for loader in loaders if isinstance(loaders, list) else ():
         for name in ("batch_size", "prefetch_factor"):
@@ -320,7 +319,7 @@ def _check_counts(manifest: RunManifest | RankManifest) -> None:
 
 
 def _name_field(error: Exception) -> str:
-    """Return the field named in a msgspec error, and its mistake."""
+    """Return the field that a msgspec error names, and the fault in it."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     what, _, path = str(error).partition(" - at ")

@@ -29,9 +29,7 @@ def find_limit(folder: os.stat_result) -> int:
 
 
 def open_beside(path: str, flags: int) -> int:
-    """Open a file that describes the runs beside it. Its access rights are as private as those of a run there. An
-    `opener` for `open`.
-    """
+    """Open a file beside runs that describes them, as private as a run there. This is an `opener` for `open`."""
     return os.open(path, flags | os.O_CLOEXEC, 0o666 if _is_shared(Path(path)) else 0o600)
 
 
@@ -90,9 +88,7 @@ def _is_shared(run_path: Path) -> bool:
 
 
 def _takes_others(folder: os.stat_result) -> bool:
-    """Return whether a group other than the user's own may write in a folder. /tmp does not count, because everybody
-    may write there.
-    """
+    """Return whether a group other than the user's own may write in a folder. /tmp, open to all, does not count."""
     return bool(folder.st_mode & stat.S_IWGRP) and not folder.st_mode & stat.S_ISVTX and folder.st_gid != _find_user()
 
 

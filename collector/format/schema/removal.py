@@ -62,9 +62,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Marked:
-    """A folder that this program made earlier: `form` matches its name, and the folder holds one of the files in
-    `markers`.
-    """
+    """A folder that this program made earlier. `form` matches its name; it holds one of the files in `markers`."""
 
     form: re.Pattern[str]
     markers: tuple[str, ...] = ()
@@ -80,8 +78,7 @@ class Marked:
 
 @dataclass(frozen=True)
 class Abandoned:
-    """A scratch folder whose process has ended. A folder of another host counts as abandoned if it is older than
-    `after_s` seconds.
+    """A scratch folder whose process has ended, or a folder of another host that is older than `after_s` seconds.
 
     `form` matches the whole name of the folder.
     """
@@ -113,8 +110,7 @@ class Scratch:
     made: Made
 
     def remove(self) -> None:
-        """Remove the folder with all its content, if it still exists. Anything that cannot be removed is logged and
-        stays.
+        """Remove the folder with all its content, if it still exists. Log what cannot be removed.
 
         If Ctrl-C or another signal raises an exception, the removal is completed first. A second signal raises at once.
         """
@@ -223,7 +219,7 @@ def remove_empty(path: Path, root: Path | None = None) -> bool:
 
 
 def remove_tree(path: Path, proof: Made | Marked | Abandoned, root: Path | None = None) -> None:
-    """Remove a folder of ours with all its content.
+    """Remove a folder made by this program, with all its content.
 
     RefusedError names why the folder is not ours, or which content must stay; OSError names a failure. If only some
     content must stay or fails, the rest is still removed. The marker files go last, so that a later call can finish the

@@ -41,7 +41,7 @@ def read_mean(folder: Path) -> Tree:
 
 
 def compare_benchmarks(baseline: Tree, run: Tree) -> Tree:
-    """Return the speed-up for each common range and metric with its 95 % interval, and doubts about the comparison.
+    """Compare the ranges and metrics that both benchmarks have: speed-ups, 95 % intervals, doubts about the comparison.
 
     For times the speed-up is baseline / run of the means without warm-up; for throughput, a rate, it is run / baseline.
     The interval belongs to the ratio of two means. If both benchmarks have several processes, it is computed from the

@@ -115,7 +115,7 @@ def _summarize_processes(measured: Sequence[Measured], together: Mapping[str, tu
 
 
 def measure_spans(calls: Calls, epoch_unix_ns: int) -> dict[str, Span]:
-    """Return the time span of the kept batches, for each range that is a batch."""
+    """Map each range that is a batch to the time span of its kept batches."""
     found: dict[str, Span] = {}
     for call in calls.kept:
         start_ns = epoch_unix_ns + call.start_ns
@@ -127,7 +127,7 @@ def measure_spans(calls: Calls, epoch_unix_ns: int) -> dict[str, Span]:
 
 
 def join_spans(several: Sequence[Mapping[str, Span]]) -> dict[str, tuple[float | None, float]]:
-    """Return for each range that is a batch: its throughput, and the share of time in which all processes ran batches.
+    """Map each range that is a batch to its throughput, and to the share of time in which all processes ran batches.
 
     The throughput is items per second of wall time over all processes; None if no time has passed. Work between batches
     and a process that ends late lower it.
@@ -168,7 +168,7 @@ def _describe_batches(calls: Calls) -> Tree:
 
 
 def _count_batches(calls: Calls, rank: RankRun) -> Tree:
-    """Count the batches, with the run's warnings (except on training steps) and the warnings on the warm-up."""
+    """Return the counts of batches, and the warnings on the run (except on training steps) and on the warm-up."""
     total, kept = sum(call.is_counted for call in calls.batches), len(calls.kept)
     return {
         "source": calls.source,

@@ -44,9 +44,7 @@ class Call:
 
     @property
     def is_counted(self) -> bool:
-        """Whether means include the call. Failed calls are left out, and so is the last batch, which finds no more
-        data.
-        """
+        """Whether means include the call. Failed calls are left out, and so is the last batch, which finds no data."""
         return not self.failed and not (self.batch is not None and self.total_items == 0)
 
     @property
@@ -85,7 +83,7 @@ class Calls:
 
 
 class Sample(NamedTuple):
-    """One figure of one call, and the number of its items."""
+    """One figure of one call, and the number of items (samples of data) that the call processed."""
 
     path: str
     metric: str
@@ -209,7 +207,7 @@ def _average(calls: list[Call], kept: frozenset[Call]) -> Tree:
 
 
 def _free_name(name: str, taken: Iterable[str]) -> str:
-    """Return the name, with a number appended if another call or figure has it."""
+    """Return the name, with a number appended if it is already taken."""
     key, number = name, 2
     while key in taken:
         key, number = f"{name}#{number}", number + 1

@@ -25,7 +25,7 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 
 @dataclass(frozen=True)
 class Place:
-    """A device of the benchmark. `label` is the suffix of its folders; `visible` is its CUDA_VISIBLE_DEVICES value."""
+    """A device of the benchmark. `label` is the suffix of its folders, `visible` its value of CUDA_VISIBLE_DEVICES."""
 
     label: str
     visible: str

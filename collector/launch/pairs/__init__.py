@@ -83,8 +83,8 @@ class Side:
 
 
 def run_pairs(pairs: Pairs) -> int:
-    """Record the pairs and print the verdict. Return 0 for not slower, 1 for slower, 2 for unknown; stderr then has the
-    reason.
+    """Record the pairs and print the verdict. Return 0 for not slower, 1 for slower, 2 for unknown, with the reason on
+    stderr.
 
     Raises UsageError or OutputError if nothing can be recorded.
     """

@@ -1,5 +1,4 @@
-"""The code of the base, and the settings with which Python loads it. The code is a git revision in its own worktree, or
-a second checkout.
+"""The code of the base, a git revision in its own worktree or a second checkout, and how Python loads this code.
 
 The script runs from the base's checkout, so its neighbouring modules are imported from there. Folders of the user's
 checkout on Python's path are replaced too: from PYTHONPATH, from an editable install, or, for a module, the current
@@ -105,7 +104,9 @@ def _is_written(path: Path, outputs: Collection[Path]) -> bool:
 
 
 def find_root(path: Path) -> Path:
-    """Return the checkout of a file or folder; without git the current folder, or the file's folder."""
+    """Return the root of the git checkout around a path. Without git, return the current folder, or the file's
+    folder.
+    """
     folder = path if path.is_dir() else path.parent
     top = ask_git(folder, "rev-parse", "--show-toplevel")
     if top:
@@ -156,8 +157,7 @@ def _name_some(names: list[str], most: int = 4) -> str:
 
 @dataclass(frozen=True)
 class Placed:
-    """The script or module in a command line, and its position. `path` is a real path; for a module, the current
-    folder."""
+    """The script or module in a command line, and its position. `path` is real; for a module, the current folder."""
 
     position: int
     name: str

@@ -1,4 +1,4 @@
-"""A git worktree for the base, outside the user's checkout. It is removed however its process ends.
+"""A git worktree for the base, outside the user's checkout. It is removed even if this process is killed.
 
 A separate process removes it (`main` below) when its own standard input ends. The kernel closes that input even if the
 parent process is killed.

@@ -138,8 +138,8 @@ class _Trials:
         return player.report
 
     def _warm_up(self, found: Mapping[str, Any]) -> None:
-        """Let trials be forks of a Python that has imported PyTorch, if a fork is as good as a fresh start of the
-        script.
+        """If forks are as good as fresh starts of the script, let trials be forks of a Python that has imported
+        PyTorch.
         """
         if (
             find_launcher(self._trying.program) is None
@@ -195,7 +195,7 @@ class _Trials:
 
 
 class _Player:
-    """A process of the script with one change."""
+    """A process of the script with one change; implements `Player` of the search."""
 
     def __init__(self, trials: _Trials, change: Change, folder: Path, records: bool = False) -> None:
         self._trials = trials

@@ -21,11 +21,11 @@ _MOST_LOSSES = 1000
 
 @dataclass(frozen=True)
 class Candidate:
-    """A change to try. At most one change with the same `knob` is chosen. `code` is the line that the user would write.
+    """A change to try. `code` is the line that the user would write. Of changes with the same `knob`, at most one is
+    chosen.
 
     `place` names the user's calls that the change rewrites. The change sets `keywords` in the call (None removes one);
-    without `keywords` it puts `code` in the place of the call. `is_slow` means that a trial takes much longer than
-    others.
+    without `keywords` it replaces the call by `code`. `is_slow` means that a trial takes much longer than others.
     """
 
     knob: str
@@ -197,7 +197,7 @@ def _use_sparse(torch: Any, value: bool) -> None:
 
 
 def _freeze_unused(torch: Any, value: bool) -> None:
-    """After the first update, switch off the gradients of parameters that no optimizer has."""
+    """After the first update, switch off the gradients of parameters that belong to no optimizer."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     roots: list[Any] = []
@@ -273,7 +273,7 @@ KNOBS: Mapping[str, Callable[[Any, Any], None]] = {
 
 
 def follow_losses(torch: Any) -> list[Any]:
-    """Return a list that fills with the value of each loss, as a tensor."""
+    """Return an empty list. Each later loss is appended to it, as a tensor."""
     losses: list[Any] = []
     backward = torch.Tensor.backward
 

@@ -40,8 +40,7 @@ _READ_AT_IMPORT = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "AT
 
 @dataclass(frozen=True)
 class Span:
-    """The length of a turn: `updates` of an optimizer. After `least` updates the turn also ends once `seconds` have
-    passed.
+    """The length of a turn: `updates` of an optimizer, or fewer (at least `least`) once `seconds` have passed.
 
     The script's first update is not counted, because its start is unknown.
     """

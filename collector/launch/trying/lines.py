@@ -1,4 +1,4 @@
-"""The user's own lines that a change rewrites, as a diff."""
+"""The user's own lines that a change rewrites, and the diff that rewrites them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LIBRARIES = ("-packages/", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__
 
 
 def follow_places(torch: Any) -> dict[str, list[tuple[str, int, str]]]:
-    """Return a mapping that fills with the calls that a change could rewrite."""
+    """Return an empty mapping. Later calls that a change could rewrite are added to it: kind of call to places."""
     found: dict[str, list[tuple[str, int, str]]] = {}
     made = {
         "DataLoader": torch.utils.data.DataLoader,
@@ -83,7 +83,7 @@ def _name_place(file: str, header: str) -> str:
 
 
 def _edit_call(place: tuple[str, int, str], candidate: Candidate) -> Sequence[Edit]:
-    """Return the edits that rewrite the call at a place; nothing if the call is not certain."""
+    """Return the edits that rewrite the call at a place; empty if it is not certain which call is meant."""
     file, line, name = place
     try:
         text = Path(file).read_text("utf-8")

@@ -1,6 +1,4 @@
-"""The processes of trials. Each runs in its turns only and is stopped between them. It is ended with all processes that
-it started.
-"""
+"""The processes of trials. A process runs in its turns only. At its end, all processes that it started end too."""
 
 from __future__ import annotations
 
@@ -95,7 +93,7 @@ class Warm:
 
 
 def start_fresh(words: Sequence[str], environment: Mapping[str, str], log: Path) -> _Started:
-    """Start `profiler-run` with these words, in a session of its own."""
+    """Start `profiler-run` with the arguments `words`, in a session of its own."""
     with log.open("wb") as file:
         return subprocess.Popen(
             [sys.executable, "-m", "collector.launch", *words],
@@ -138,7 +136,7 @@ class Crew:
         return self._warm is not None
 
     def start(self, words: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> TurnTaker:
-        """Start `profiler-run` with these words; its pipes are in `folder`."""
+        """Start `profiler-run` with the arguments `words`; its pipes are in `folder`."""
         pipes = tuple(_make_pipe(folder / name) for name in (REPORTS, TURNS))
         start = start_fresh if self._warm is None else self._warm.start
         member = TurnTaker(start(words, environment, log), pipes)
@@ -178,9 +176,7 @@ class TurnTaker:
         return self.wait(limit_s)
 
     def wait(self, limit_s: float) -> dict[str, Any]:
-        """Wait for the end of the current turn, stop the process and its children, and return the report. Raises
-        TurnFailed.
-        """
+        """Wait for the end of the turn, stop the process and its children, and return the report. Raises TurnFailed."""
         end, text = time.monotonic() + limit_s, b""
         while not text.endswith(b"\n"):
             code = self._process.poll()
@@ -217,15 +213,13 @@ class TurnTaker:
 
 
 def _make_pipe(path: Path) -> int:
-    """Make a named pipe and open it for reading and writing. A reader then never meets its end."""
+    """Make a named pipe. Open it for reading and writing, so that a reader never meets its end."""
     os.mkfifo(path)
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _adopt_orphans(is_wanted: bool) -> None:
-    """Make orphaned descendants children of this process, or stop doing so. A launcher starts its workers in sessions
-    of their own.
-    """
+    """Make orphaned descendants children of this process, or stop doing so. A launcher's workers may be orphaned."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, int(is_wanted), 0, 0, 0)
 

@@ -34,9 +34,7 @@ _DEVICES = ("/dev", "/proc", "/sys")
 
 
 class Redirect:
-    """A redirection of writes to a folder below `scratch`. Files in the folders `free` may be written directly, such as
-    the recording.
-    """
+    """A redirection of writes to a folder below `scratch`. Writes in the folders `free` are not redirected."""
 
     def __init__(self, scratch: Path, free: tuple[Path, ...]) -> None:
         self._files = scratch / "files"
@@ -78,7 +76,9 @@ class Redirect:
         self._lead_moves()
 
     def lead(self, module: Any, name: str, position: int, writes: bool, brings: bool = False) -> None:
-        """Redirect the path argument at `position` of a function. `brings`: the function changes the existing file."""
+        """Redirect the path argument at `position` of a function. `brings` means that the function changes an existing
+        file.
+        """
         original = getattr(module, name)
 
         @functools.wraps(original)
@@ -159,7 +159,7 @@ class Redirect:
         os.getcwd = functools.wraps(getcwd)(lambda: getcwd().removeprefix(str(self._files)))
 
     def _find_real(self, path: Any) -> str | None:
-        """Return the absolute path; None if it is not a path, or lies where anything may be written."""
+        """Return the absolute path; None if it is not a path, or lies in a folder with free writing."""
         if isinstance(path, int):
             return None
         try:

@@ -1,4 +1,4 @@
-"""The results of a search, on the terminal and as JSON."""
+"""Show the results of a search on the terminal and as JSON."""
 
 from __future__ import annotations
 

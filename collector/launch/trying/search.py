@@ -84,9 +84,7 @@ def compare_turns(found: Turn, base: Turn) -> float:
 
 @dataclass
 class Life:
-    """The results of one process: its turns, and the logarithm of the ratio of each turn's time to the unchanged
-    script's.
-    """
+    """The results of one process: its turns, and for each the logarithm of its time / the unchanged script's time."""
 
     turns: list[Turn] = field(default_factory=list)
     logs: list[float] = field(default_factory=list)
@@ -137,9 +135,7 @@ class Tried:
 
     @property
     def settings(self) -> set[str]:
-        """The names of the settings that the change sets or removes. Two changes of the same setting cannot be
-        combined.
-        """
+        """The names of the settings that the change sets or removes. Changes of the same setting cannot be combined."""
         names = {name.rpartition(".")[2] for name in self.change}
         return self.knobs.union(names, *(candidate.keywords or () for candidate in self.candidates))
 
@@ -148,7 +144,9 @@ class Tried:
         return [life for life in self.lives if life.logs]
 
     def bound(self, certainty: float) -> tuple[float, float]:
-        """Return the mean logarithm and half the width of its interval. A process with more rounds counts more."""
+        """Return the mean logarithm of the time ratio, and half the width of its interval. Processes with more rounds
+        count more.
+        """
         found = [estimate(life.logs) for life in self.known]
         weights = [1.0 / (error**2 + 2.0 * _PROCESS_FRAC**2) for _, error, _ in found]
         mean = math.fsum(weight * each[0] for weight, each in zip(weights, found, strict=True)) / sum(weights)
@@ -202,7 +200,7 @@ class Search:
                 self.best = next((entry for entry in self.rank() if self.is_gain(entry)), None)
 
     def bound_gain(self, entry: Tried) -> tuple[float, float]:
-        """Return the interval of a gain. All intervals together are right in 95 % of searches."""
+        """Return the interval of a gain. In 95 % of searches, all intervals together are right."""
         mean, half = entry.bound(1.0 - 0.025 / max(len(self.tried), 1))
         return 1.0 - math.exp(min(mean + half, _LONGEST_LOG)), 1.0 - math.exp(max(mean - half, -_LONGEST_LOG))
 
@@ -242,9 +240,7 @@ class Search:
         return sorted((entry for entry in self.tried if entry.known), key=lambda entry: -entry.gain_frac)
 
     def _combine(self) -> None:
-        """Repeat the best change in fresh processes, beside its possible combinations and rivals; go on from the best
-        combination.
-        """
+        """Repeat the best change in fresh processes, with combinations and rivals; go on from the best combination."""
         whole: Tried | None = next(entry for entry in self.rank() if self._may_gain(entry))
         been: list[Tried] = []
         while whole is not None:
@@ -260,7 +256,7 @@ class Search:
             whole = max(better, key=lambda entry: entry.gain_frac, default=None)
 
     def _list_beside(self, whole: Tried, been: Sequence[Tried]) -> list[Tried]:
-        """Return another change of the same settings that may be better, and combinations with one more change."""
+        """Return other changes of the same settings that may be better, and combinations with one more change."""
         others = [entry for entry in self.rank() if len(entry.candidates) == 1]
         rivals = [
             each for each in others if each.settings & whole.settings and each not in been and self._may_gain(each)
@@ -276,7 +272,7 @@ class Search:
         return bool(entry.known) and self.bound_gain(entry)[1] >= LEAST_GAIN_FRAC
 
     def _is_better(self, entry: Tried, whole: Tried) -> bool:
-        """Return whether a change gains more than another change, over the rounds that both took part in."""
+        """Return whether `entry` gains more than `whole`, over the rounds that both took part in."""
         if not (entry.known and whole.known):
             return False
         logs = [ours - theirs for ours, theirs in zip(entry.known[-1].logs, whole.known[-1].logs, strict=False)]
@@ -296,8 +292,8 @@ class _Group:
         self._is_over = False
 
     def run(self) -> list[Tried]:
-        """Run until all gains are known. Return the changes that were not started, because their start would take too
-        much of the remaining time.
+        """Run until all gains are known. Return the changes that were not started: too little time was left for their
+        start.
 
         Raises OutOfTime, and TrialFailed if the unchanged script fails.
         """

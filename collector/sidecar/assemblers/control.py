@@ -26,7 +26,9 @@ _log = logging.getLogger("stepscope")
 
 
 class ControlAssembler(Assembler):
-    """An assembler without a table. An invalid control file is a warning of the run until the file is corrected."""
+    """Passes the orders in control.json to the training thread; makes no table. A fault of the file is a warning of the
+    run until it is corrected.
+    """
 
     kept = ("stamp", "problem")
 
@@ -69,9 +71,7 @@ class ControlAssembler(Assembler):
         return changed
 
     def _obey(self) -> str:
-        """Read the control file and send its order to the training thread. Return the fault of the file, "" if it has
-        none.
-        """
+        """Read control.json and send its order to the training thread. Return the fault of the file, "" without one."""
         try:
             request = read_control(self._run_path)
             if self._is_off:

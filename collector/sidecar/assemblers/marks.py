@@ -1,4 +1,4 @@
-"""The tables `ranges`, `stages` and `queues`, made from mark logs: work that a script names itself, in every process."""
+"""The tables `ranges`, `stages` and `queues`, made from mark logs: the work that a script names itself."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ class MarkAssembler(Assembler):
         return tables
 
     def revise(self, table: str, rows: pa.Table) -> pa.Table:
-        """Return the rows of `ranges` without dropped ranges and their children, whose rows were written before the
-        drop.
-        """
+        """Return the rows of `ranges` without dropped ranges and without their children."""
         if table != "ranges" or not self._dropped:
             return rows
         ids = rows["id"].to_numpy()
@@ -165,9 +163,7 @@ class MarkAssembler(Assembler):
         }
 
     def _number_replica(self, log: _LogReader, name: str, span: StageSpan) -> int:
-        """Return the replica number that the script gave. Without one, return a number for the thread that runs the
-        stage.
-        """
+        """Return the replica number that the script gave. Without one, number the thread that runs the stage."""
         if span.replica >= 0:
             return span.replica
         known = self._replicas

@@ -1,4 +1,4 @@
-"""Python stacks to the table `stacks`: the number of samples of each stack, by phase or by stage of the data pipeline."""
+"""The table `stacks`: the number of samples of each Python stack, by phase or by stage of the data pipeline."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class StacksAssembler(Assembler):
             return lambda: NO_WINDOW
 
     def listen(self, others: Mapping[str, Assembler]) -> None:
-        """Subscribe to the rows of `steps` as they are made, because the times of their phases are available only then."""
+        """Subscribe to the rows of `steps` as they are made: only then the times of their phases are available."""
         steps: Any = others.get("steps")
         if self._sampler is not None and steps is not None:
             steps.listeners.append(self._filer)
@@ -123,7 +123,7 @@ class StacksAssembler(Assembler):
         return self._build()
 
     def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
-        """Return no rows before the end of the run. Then the last rows of `steps` give the phases of the rows held back."""
+        """Return rows only at the end of the run. The last rows of `steps` give the phases of the remaining samples."""
         if not self._is_over or table != "steps":
             return {}
         self._count()
@@ -234,9 +234,9 @@ MOST_WAITING = 20_000
 
 
 class Filed(NamedTuple):
-    """A sample with the kind of its row of `steps`, and its phase (None if unknown).
+    """A sample, the kind of the row of `steps` in which it was taken, and its phase (None if unknown).
 
-    `long_row` is the start of the row in perf_counter_ns, if the job may have stood still in the row; else 0.
+    `long_row` is the start of that row in perf_counter_ns, if the job may have stood still in it; else 0.
     """
 
     sample: Sample
@@ -263,7 +263,7 @@ class PhaseFiler:
         self._waiting.extend(self._more())
 
     def find_newest(self, since_ns: int) -> Sample | None:
-        """Return the newest sample whose row of `steps` has not come yet; None if it is older than `since_ns`."""
+        """Return the newest sample that lies in no row of `steps` yet; None if it is older than `since_ns`."""
         newest = self._waiting[-1] if self._waiting else None
         return newest if newest is not None and newest.at_ns >= since_ns else None
 

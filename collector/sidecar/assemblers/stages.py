@@ -128,9 +128,9 @@ class _LogReader:
         return {"position": position, "names": self._names}
 
     def read(self, items: OrderedDict[tuple[int, ...], int], here: BatchesHere) -> list[Row]:
-        """Return the rows of the records since the last call. `items` keeps the number of samples of each batch.
+        """Return rows for the records since the last call. Note the number of samples of each batch in `items`.
 
-        `here` receives the timed batches that the training process itself made.
+        Also note in `here` the timed batches that the training process itself made.
         """
         rows: list[Row] = []
         records = self.ring.read().tolist()
@@ -155,7 +155,7 @@ class _LogReader:
         return rows
 
     def _place_batch(self, batch: Batch) -> Iterable[Row]:
-        """Return the stages of a batch as rows end to end. Samples interleave the stages, so only sums are known."""
+        """Return the stages of a batch as consecutive rows. In truth they alternate, and only their sums are known."""
         parts = [part for part in self._parts if part[:3] == batch[:3]]
         self._parts.clear()
         place = batch[:3]

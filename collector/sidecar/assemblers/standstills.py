@@ -62,7 +62,7 @@ _RECENT = 200
 
 
 class StandstillAssembler(Assembler):
-    """An assembler without a table. It reads the end of the event log, and the processor time of a silent process."""
+    """Detects standstills from the end of the event log and the processor time of a silent process; makes no table."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
@@ -160,9 +160,7 @@ class StandstillAssembler(Assembler):
         return max(self._least_ns, min(usual_ns, MOST_STEPS_NS), SILENCES * self._longest_ns)
 
     def _end_silence(self) -> None:
-        """End a silence. A standstill is kept. Any other silence, and a regular standstill, raises the limit for
-        silences.
-        """
+        """End a silence. A standstill is kept. Regular standstills and other silences raise the limit for silences."""
         if self._still_ns >= self._least_ns:
             self._silences_ns.append(self._still_ns)
         if self._found is None:

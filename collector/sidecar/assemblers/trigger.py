@@ -146,7 +146,7 @@ _log = logging.getLogger("stepscope")
 
 
 class TriggerAssembler(Assembler):
-    """An assembler without a table. It orders at most one window in five minutes, and five in a run."""
+    """Orders a detailed window at each finding, at most one in five minutes and five in a run; makes no table."""
 
     kept = ("sent",)
 

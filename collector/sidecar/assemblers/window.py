@@ -37,11 +37,11 @@ _log = logging.getLogger("stepscope")
 
 @contextmanager
 def _weighing_less() -> Iterator[None]:
-    """Let the sidecar's session weigh less than the training's while it reads a window.
+    """Give the sidecar's session a lower scheduling weight while it reads a window.
 
-    Linux gives each session the same share of the processors: autogroup in sched(7). Reading would have as much weight as
-    all threads of the training together, and one step beside it took 100 ms longer. The sampler runs in the same session,
-    so the weight is lower only meanwhile.
+    Linux gives each session the same share of the processors: autogroup in sched(7). With the usual weight, reading
+    would count as much as all threads of the training together; a step beside it took 100 ms longer. The sampler runs
+    in the same session, so the weight is lower only during the block.
     """
     with suppress(OSError):
         AUTOGROUP.write_text(_LIGHT, "ascii")
@@ -153,9 +153,7 @@ class WindowAssembler(Assembler):
         )
 
     def _renumber(self, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
-        """Return the tables with numbers that are unique over all windows. A thread keeps its track number; slice ids
-        continue.
-        """
+        """Return the tables with numbers unique over all windows. Track numbers of threads stay, slice ids continue."""
         tracks = tables["tracks"]
         keys = [
             "\0".join(map(str, row))

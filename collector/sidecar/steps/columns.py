@@ -54,7 +54,8 @@ def list_queues(
     """Return rows of `queues`: for each sample a row of the worker queue, and a row of the pin queue if the loader has
     one.
 
-    A batch below 0 means that the request has not brought a batch yet.
+    `words` are the packed depths, one per sample; `capacities` maps a loader to the capacity of its queues. A batch
+    below 0 means that the request has not brought a batch yet.
     """
     queues = unpack_queues(words)
     batches, loaders = columns["batch"], columns["loader"]

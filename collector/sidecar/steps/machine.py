@@ -129,10 +129,8 @@ class StepMachine(RowKeeper):
         self.position = fetch.following
 
     def count_steady_samples(self, loaders: Ints, epochs: Ints, samples: Ints) -> Ints:
-        """Return the number of samples that each of several similar steps used. Their words did not pass through this
-        machine.
-
-        Each step has one fetch.
+        """Return the number of samples that each of several similar steps used. Each step has one fetch. This machine
+        did not read the words of these steps.
         """
         self._usual_fetches |= dict.fromkeys(loaders.tolist(), 1)
         if not self.state.ahead:
@@ -372,7 +370,7 @@ class StepMachine(RowKeeper):
             self.row.calls.append(call)
 
     def _add_reduction(self, value: int) -> None:
-        """Add a backward's reduction of `value` ns to the row. Add separately the part of it that computing hid."""
+        """Add a backward's reduction of `value` ns to the row. Also count, as `hidden`, the part that computing hid."""
         held = left = 0
         for phase, start, end in reversed(self.row.stretches):
             if phase == COMMUNICATION:

@@ -88,9 +88,7 @@ def use_batches(ahead: Ahead, row: Row, trains: bool, usual: dict[int, int]) -> 
 
 
 def shift_samples(ahead: Ahead, loaders: Ints, epochs: Ints, samples: Ints) -> tuple[Ahead, Ints]:
-    """Return the unused batches after consecutive steps with one fetch each, and the number of samples that each step
-    used.
-    """
+    """Return the unused batches after steps with one fetch each, and the number of samples that each step used."""
     used, rest = samples.copy(), [batch for batch in ahead if batch.loader not in loaders]
     for loader in {batch.loader for batch in ahead} & set(loaders.tolist()):
         rows = np.flatnonzero(loaders == loader)

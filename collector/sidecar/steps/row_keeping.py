@@ -1,6 +1,4 @@
-"""The begin and the end of rows of steps: the open row, how it is closed, and how it is split once its loop is
-understood.
-"""
+"""The begin and end of rows of steps: the open row, how it is closed, and how it is split once its loop is clear."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ def encode_state(state: State) -> dict[str, Any]:
 
 
 def decode_state(raw: dict[str, Any]) -> State:
-    """Return the state. Fields that only another version has are passed over."""
+    """Decode a state, without the fields that only another version has."""
     known = {name: value for name, value in raw.items() if name in State.__dataclass_fields__}
     return State(**{**known, "ahead": tuple(Batch(*batch) for batch in raw.get("ahead", ()))})
 
@@ -54,9 +52,7 @@ over more calls is split wrongly."""
 
 
 class Done(NamedTuple):
-    """A complete row. `step` is the number of the row's training step. A row of another kind has the number of the last
-    step before it.
-    """
+    """A complete row. `step` is its training step; in a row of another kind, it is the last training step before."""
 
     row: Row
     kind: str
@@ -66,8 +62,7 @@ class Done(NamedTuple):
 
 
 class RowKeeper:
-    """A keeper of the open row of `steps`. It decides where the row ends, and passes each closed row to `emit` in time
-    order."""
+    """A keeper of the open row of `steps`. It decides where the row ends, and passes each closed row to `emit`."""
 
     def __init__(self, emit: Callable[[Done], None], state: State | None = None) -> None:
         self._emit = emit
@@ -129,9 +124,7 @@ class RowKeeper:
         return "eval" if counters.forwards and not (counters.backwards or failed) else "rest"
 
     def _is_evaluation_without_loader(self) -> bool:
-        """Return whether the row has only forwards without gradients, in a run whose training steps have no such
-        forwards.
-        """
+        """Return whether the row has only forwards without gradients, unlike the training steps of this run."""
         counters, state = self.row.counters, self.state
         if state.explicit or not state.step or state.without_gradients or counters.loader_start:
             return False
@@ -166,9 +159,7 @@ class RowKeeper:
             self._close("train", self._at, step)
 
     def _split_at_last(self, last: int, name: str) -> None:
-        """Split the row at the last cuts in its list `name`. Each cut ends one step, and `last` is the number of the
-        last step.
-        """
+        """Split the row at the last cuts in its list `name`. Each cut ends a step; the last one ends step `last`."""
         while self.state.step < last and (cuts := getattr(self.row, name)):
             self._close_head(cuts[max(len(cuts) - (last - self.state.step), 0)], "train", self.state.step + 1)
 
@@ -180,9 +171,7 @@ class RowKeeper:
             self._close_head(updates[at], "train", self.state.step + 1)
 
     def _note_head(self, time: int) -> bool:
-        """Note a call of a model as a possible start of a batch. Return whether the call may begin another batch in
-        this row.
-        """
+        """Note a call of a model as a possible start of a batch. Return whether it may begin a further batch."""
         counters, state = self.row.counters, self.state
         fed = counters.fetches + counters.stops + counters.loader_start
         if state.step or state.explicit or self._is_marked or fed or counters.backwards or counters.updates:
@@ -196,7 +185,7 @@ class RowKeeper:
         return len(self.row.heads) > 1
 
     def _tell_head(self, root: int) -> None:
-        """Note that the last model call is a forward without gradients, of the module class with the number `root`."""
+        """Note that the last model call was a forward without gradients, of the module class with the number `root`."""
         row = self.row
         if not row.heads:
             return
@@ -208,9 +197,7 @@ class RowKeeper:
             self._split_at_heads()
 
     def _split_at_heads(self) -> None:
-        """Split the row at every further call of its first model. The row trains nothing, so each of these calls begins
-        a batch.
-        """
+        """Split the row at every further call of its first model. It trains nothing, so each call begins a batch."""
         self.state.inferring = True
         while len(heads := self.row.heads) > 1:
             cut = next((head.cut for head in heads[1:] if head.root == heads[0].root), None)
@@ -219,8 +206,8 @@ class RowKeeper:
             self._close_head(cut, "eval")
 
     def _close(self, kind: str, time: int, step: int | None = None, after: bool = False) -> None:
-        """Close the row at `time`. The next row begins at the current word of the log; with `after`, it begins after
-        this word.
+        """Close the row at `time`. The next row begins at the current word of the log; with `after`, after that
+        word.
         """
         row = self.row
         position = self.position + 1 if after else self._values_from or self.position

@@ -64,9 +64,7 @@ class FetchStart(NamedTuple):
 
 
 class QueueSample(NamedTuple):
-    """A sample of the queues at a request. `batch` is the batch that the request returned, -1 while the request is
-    open.
-    """
+    """The queue depths at one request. `batch` is the batch that the request returned, -1 while the request is open."""
 
     start: int
     loader: int
@@ -125,9 +123,7 @@ class Moment(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A point in a row at which another row may turn out to begin. `position` is the log position of that row's first
-    word.
-    """
+    """A point in a row at which another row may begin. `position` is the log position of that row's first word."""
 
     time: int
     position: int
@@ -214,9 +210,7 @@ class Row:
         self.cuts, self.updates, self.passes, self.heads = [], [], [], []
 
     def answer(self, asked: int, batch: int | None) -> None:
-        """Note the batch that the request at `asked` returned. None means the end of the epoch; the queue sample is
-        then dropped.
-        """
+        """Note the batch that the request at `asked` returned. None ends the epoch and drops the queue sample."""
         if self.queues and self.queues[-1].start == asked:
             sample = self.queues.pop()
             if batch is not None:
@@ -274,9 +268,7 @@ class Row:
                 self.stretches[index] = Stretch(phase, start, end)
 
     def _find_held(self) -> int:
-        """Return the index of the first stretch after the last update, -1 without an update. This stretch may begin a
-        new row.
-        """
+        """Return the index of the first stretch after the last update; -1 without an update. It may begin a row."""
         return self.updates[-1].stretches if self.updates else -1
 
     def _resolve_held(self) -> None:
@@ -340,9 +332,7 @@ def _move(later: Cut, cut: Cut) -> Cut:
 
 
 def classify(previous: int, following: int) -> int:
-    """Return the phase of the time between two calls, from the phases of both calls. UNKNOWN means a call that is not
-    known yet.
-    """
+    """Return the phase of the time between two calls, from the phases of both. UNKNOWN stands for an unknown call."""
     if following == END:
         return GAP if previous == UNKNOWN else TAIL
     if following == BACKWARD:

@@ -97,7 +97,7 @@ class Steady:
 
 
 class _Words:
-    """A section of the log, divided into steps. `begins` are indexes into `kept`, `kept` are indexes into the words."""
+    """A section of the log. `kept` are indexes of words; steps begin at the places `begins` in `kept`."""
 
     def __init__(self, words: Ints) -> None:
         self.all = words

@@ -16,7 +16,9 @@ from collector.traces.source import Source
 
 
 def read(path: Path, options: ReadOptions) -> TraceTables | None:
-    """Read an export of Stepscope. None for another file, for damaged tables, and if the options choose other steps."""
+    """Read an export of Stepscope. Return None for another file, for damaged tables, and if the options choose other
+    steps.
+    """
     if options.steps is not None or options.steps_from is not None:
         return None
     text = _read_front(path, options)
@@ -31,7 +33,7 @@ def read(path: Path, options: ReadOptions) -> TraceTables | None:
 
 
 def _read_front(path: Path, options: ReadOptions) -> bytes | None:
-    """Return the included tables as text; None for a file without tables."""
+    """Return the tables inside the file as text; None for a file without tables."""
     text = b""
     for block in Source(path, options.on_progress).read_blocks():
         text += block

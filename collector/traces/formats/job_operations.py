@@ -93,9 +93,7 @@ def _read_ns(table: pa.Table, name: str, path: Path) -> Ints:
 
 
 class _Job:
-    """The rows of the file, with the steps placed one after the other. In the file, times count from the start of their
-    step.
-    """
+    """The rows of the file, with the steps placed one after the other. In the file, each step begins at time 0."""
 
     def __init__(self, table: pa.Table, path: Path) -> None:
         if not table.num_rows:
@@ -129,7 +127,9 @@ class _Job:
         return kinds
 
     def _describe(self, rank: int) -> TraceFacts:
-        """Return the facts of a rank. Ranks have gaps: the file has one tensor-parallel rank per stage and replica."""
+        """Return the facts of a rank. Rank numbers have gaps: the file has one tensor-parallel rank per stage and
+        replica.
+        """
         ranks = np.unique(self.numbers["rank"])
         apart = int(np.gcd.reduce(ranks)) if len(ranks) > 1 else 1
         return TraceFacts(

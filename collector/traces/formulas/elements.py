@@ -140,8 +140,7 @@ _FOREACH = {
 
 
 def _for_each(operations: int, in_place: bool) -> Formula:
-    """Return the formula of a foreach operator: all lists are read once, and one list of the first list's size is
-    written.
+    """Return the formula of a foreach operator. It reads all lists once, and writes a list of the first list's size.
 
     An in-place operator without operations is a copy: the list that it overwrites is not read.
     """
@@ -161,8 +160,8 @@ def _for_each(operations: int, in_place: bool) -> Formula:
 def _per_list(operations: int, moved: int, states: int = 0) -> Formula:
     """Return a formula that counts `operations` per element of the first list of tensors.
 
-    The first list is read or written `moved` times. `states` is the number of lists of states in a fused optimizer;
-    these are read and written.
+    The formula counts `moved` reads or writes of the first list. `states` is the number of lists of optimizer states;
+    each is read and written once.
     """
 
     def estimate(call: Call) -> Work | None:

@@ -65,9 +65,8 @@ def _einsum(call: Call) -> Work | None:
 
 
 def _attend(first: int, causal: int, heads_before_length: bool, backward: bool) -> Formula:
-    """Return the formula of attention, with query, key and value as three arguments from number `first` on.
-
-    `causal` is the number of the argument is_causal.
+    """Return the formula of attention. Arguments `first` to `first` + 2 are query, key and value; argument `causal` is
+    is_causal.
     """
 
     def estimate(call: Call) -> Work | None:
@@ -87,8 +86,8 @@ def _attend(first: int, causal: int, heads_before_length: bool, backward: bool) 
 
 
 def _convolve(call: Call, stride: int, padding: int, dilation: int | None) -> Work | None:
-    """Return the work of a forward with (input, weight). `stride`, `padding` and `dilation` are numbers of arguments;
-    without `dilation` it is 1.
+    """Return the work of a forward with (input, weight). `stride`, `padding` and `dilation` are indexes of arguments;
+    with `dilation` None, the dilation is 1.
     """
     data, weight = call.shape(0), call.shape(1)
     steps, pads = call.integers(stride), call.integers(padding)

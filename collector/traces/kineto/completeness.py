@@ -30,7 +30,7 @@ _LEAST_WITHOUT_KERNEL_FRAC = 0.01
 
 
 def check_completeness(trace: Trace, timed_ns: int = 0) -> list[str]:
-    """Return the missing and the impossible data, each as a clause; empty for a complete trace.
+    """Return what is missing or impossible in the trace, a clause each; an empty list for a complete trace.
 
     `timed_ns` is the duration of the trace's steps by another clock, 0 if not timed.
     """
@@ -138,7 +138,7 @@ def _check_log(log: Log) -> Iterator[str]:
 
 
 def count_events(trace: Trace) -> dict[str, int]:
-    """Return counts by name: the events of each kind, lost and duplicate events."""
+    """Map a name to a count: of slices, counters and other events, and of lost, rounded and duplicate events."""
     log = trace.log
     return {
         "slices": len(trace.columns),
@@ -168,7 +168,7 @@ def explain_empty(path: Path, cut_short: str, untimed: int) -> str:
 
 
 def list_losses(cut_short: str, log: Log) -> Iterator[str]:
-    """Yield a clause for each loss in the file. Each loss also has a warning of its own."""
+    """Yield a clause for each loss of events in the file. Each loss also has a warning of its own."""
     if cut_short:
         yield f"the file was cut off ({cut_short})"
     if lost := count_lost(log):

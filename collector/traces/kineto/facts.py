@@ -64,7 +64,7 @@ def read_devices(metadata: dict[str, Any]) -> tuple[Device, ...]:
 
 
 def name_devices(trace: Trace) -> tuple[Device, ...]:
-    """Return the devices of the device work, for a file that describes none. Only number and kind are known."""
+    """Return the devices of device work, for a file that describes no device. Only number and kind are known."""
     found = trace.list_distinct(trace.lanes.device, trace.is_device_work)
     calls = trace.list_distinct(trace.columns.name, trace.kind == Kind.RUNTIME) if found else []
     kind = "rocm" if any(trace.names[code].startswith("hip") for code in calls) else "cuda"
@@ -76,9 +76,7 @@ def read_versions(metadata: dict[str, Any]) -> dict[str, str]:
 
 
 def read_loader(names: Iterable[object]) -> str | None:
-    """Return "single_process" or "workers", judged by the names of a trace's loader iterators; None for neither or
-    both.
-    """
+    """Return "single_process" or "workers", judged by the names of loader iterators; None for neither or both."""
     kinds = {match.group(1) for name in names if (match := _LOADER.search(str(name)))}
     return _LOADERS[kinds.pop()] if len(kinds) == 1 else None
 

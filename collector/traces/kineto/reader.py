@@ -68,9 +68,7 @@ def read_events(path: Path, options: ReadOptions) -> TraceTables | None:
 
 
 def _choose_ahead(source: Source, helpers: int) -> ReadAhead | None:
-    """Return a function that reads ahead, with as many helpers as the length of the file justifies; None for a short
-    file.
-    """
+    """Return a function that reads ahead, with a number of helpers that suits the file; None for a short file."""
     helpers = min(helpers, source.guess_bytes() // HELPED_BYTES)
     return partial(read_ahead, Pool(helpers)) if helpers > 0 else None
 

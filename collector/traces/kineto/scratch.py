@@ -72,7 +72,9 @@ class Scratch:
         return Column(self)
 
     def compute(self, length: int, find: Callable[[slice], Ints], size: int | None = None) -> Ints:
-        """Return an array of `length` values, computed block by block. OSError if the disk is full."""
+        """Return an array of `length` values. `find` computes the values of one block of rows. OSError if the disk is
+        full.
+        """
         column = self.column()
         for rows in self.blocks(length, size):
             column.append(find(rows))
@@ -105,7 +107,7 @@ class Scratch:
         return found.finish()
 
     def partition(self, length: int, find: Callable[[slice], npt.NDArray[Any]], count: int) -> list[Ints]:
-        """Return the rows of each group, in order. `find` returns the groups of a block of rows, from 0 to `count` - 1."""
+        """Return the rows of each group, in order. `find` maps a block of rows to groups from 0 to `count` - 1."""
         sizes = np.zeros(count, np.int64)
         for rows in self.blocks(length):
             sizes += np.bincount(find(rows), minlength=count)

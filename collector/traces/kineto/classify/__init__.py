@@ -1,1 +1,1 @@
-"""From columns to a trace: kind, track, nesting and links of every slice. May import `decode` only."""
+"""Give every slice its kind, track, nesting and links to other slices. May import `decode` only."""

@@ -121,9 +121,7 @@ KindColumn = npt.NDArray[np.int8]
 
 
 def classify(columns: Columns, log: Log) -> KindColumn:
-    """Return the kind of each event. If the trace has kernels of collectives, collectives on the host become
-    annotations.
-    """
+    """Return the kind of each event. If the trace has collective kernels, collectives on the host are annotations."""
     names, categories = [str(name) for name in log.names], [str(name or "") for name in log.categories]
     width = max(len(names), 1)
     seen = [np.unique(columns.category[rows] * width + columns.name[rows]) for rows in log.scratch.blocks(len(columns))]

@@ -33,7 +33,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Lanes:
-    """The rows of the timeline. `track` is each slice's index in `lanes`; device and stream are -1 for host slices."""
+    """The rows of the timeline. `track` is a slice's index in `lanes`; device and stream are -1 on the host."""
 
     track: Ints
     lanes: tuple[Lane, ...]
@@ -55,7 +55,7 @@ def assign_lanes(columns: Columns, kind: KindColumn, log: Log) -> Lanes:
 
 
 class _LaneFinder:
-    """The assignment of lanes, block by block; `lanes` are the lanes found so far."""
+    """Assigns lanes block by block; `lanes` are the lanes found so far."""
 
     def __init__(self, columns: Columns, kind: KindColumn, log: Log) -> None:
         self.lanes: list[Lane] = []

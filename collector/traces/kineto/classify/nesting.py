@@ -28,7 +28,7 @@ _WALKED_ROWS = 1 << 15
 
 @dataclass(frozen=True)
 class Nesting:
-    """`depth` and `parent` of each slice, in the original order of the slices."""
+    """The depth of each slice and the row of its parent, NONE without one; in the original order of the slices."""
 
     depth: Ints
     parent: Ints
@@ -64,7 +64,7 @@ def nest(track: Ints, spans: Spans, scratch: Scratch) -> Nesting:
 
 
 def split_rows(numbers: Ints, scratch: Scratch) -> list[Ints]:
-    """Return the rows of each number from 0 to the largest; empty for a number that does not occur."""
+    """Return the rows of each number from 0 to the largest; an empty array for a number that does not occur."""
     largest = max((int(numbers[rows].max()) for rows in scratch.blocks(len(numbers))), default=-1)
     return scratch.partition(len(numbers), lambda rows: numbers[rows], largest + 1)
 
@@ -88,7 +88,7 @@ def _walk(rows: Ints, stack: list[int], spans: Spans, found: Nesting) -> list[in
 
 
 def _find_below(starts: Ints, ends: Ints) -> Ints:
-    """Return for each slice the row of the last earlier slice that ends after its start, or NONE.
+    """Return for each slice the row of the last earlier slice that ends after the slice starts; NONE without one.
 
     The search runs in a binary tree of latest ends. It climbs to the left until a block contains such a slice, then
     descends into that block.
@@ -127,7 +127,10 @@ def _build_tree(ends: Ints) -> list[Ints]:
 
 
 def _find_enclosing(below: Ints, ends: Ints, tolerance_ns: int) -> Ints:
-    """Return for each slice the nearest slice below it, direct or not, that ends no earlier than the slice itself."""
+    """Return for each slice the nearest slice below it that ends no earlier than the slice itself.
+
+    `below` is the slice directly below each slice; the search follows it downwards.
+    """
     found = below.copy()
     rest = np.flatnonzero(found >= 0)
     while len(rest):
@@ -138,7 +141,7 @@ def _find_enclosing(below: Ints, ends: Ints, tolerance_ns: int) -> Ints:
 
 
 def _measure_depth(below: Ints) -> Ints:
-    """Return for each slice the number of slices that it lies on. The count proceeds in steps that double."""
+    """Count the slices below each slice; `below` is the next one down. Each round doubles the step width."""
     depth, down = (below >= 0).astype(np.int64), below.copy()
     rest = np.flatnonzero(down >= 0)
     while len(rest):

@@ -36,10 +36,11 @@ _TAKEN_ROWS = 1 << 14
 
 @dataclass(frozen=True)
 class Trace:
-    """The slices of a trace as columns of equal length. Times are relative to the file's own base.
+    """The slices of a trace as columns of equal length. Times count from the file's own base time.
 
-    `owner` is the nearest host work around a slice; `caller` is the nearest operator, without annotations. `launch` is
-    set for device work only, `operator` for device work and runtime calls. All four are row numbers, -1 for none.
+    Four columns have row numbers of other slices, -1 for none. `owner` is the nearest host work around a slice,
+    `caller` the nearest operator around it. `launch` is the call that launched device work. `operator` is the operator
+    that launched device work or made a runtime call.
     """
 
     log: Log
@@ -95,27 +96,25 @@ class Trace:
         return scratch.sort(self.start_ns, rows, lambda mine: (track[mine], depth[mine]))
 
     def find(self, mask: Mask) -> Iterator[Ints]:
-        """Yield the rows for which the mask holds, block by block."""
+        """Yield, block by block, the rows at which the mask is true."""
         for rows in self.log.scratch.blocks(len(mask)):
             yield np.flatnonzero(mask[rows]) + rows.start
 
     def sort(self, mask: Mask) -> Ints:
-        """Return the rows for which the mask holds, sorted by start."""
+        """Return the rows at which the mask is true, sorted by start."""
         return self.log.scratch.sort(self.start_ns, self.log.scratch.where(mask))
 
     def take(self, column: Ints, rows: Ints) -> Ints:
-        """Return the values of some rows; large results are kept on disk."""
+        """Return `column[rows]`; a large result is kept on disk."""
         return self.log.scratch.compute(len(rows), lambda block: column[rows[block]], _TAKEN_ROWS)
 
     def find_launch_ns(self, rows: Ints | slice, else_ns: Ints | int | None = None) -> Ints:
-        """Return the start of the launch of each slice. If no launch is linked, use `else_ns`, by default the slice's
-        own start.
-        """
+        """Return the start of each slice's launch; if no launch is linked, `else_ns` or the slice's own start."""
         launch = self.launch[rows]
         return np.where(launch >= 0, self.start_ns[launch], self.start_ns[rows] if else_ns is None else else_ns)
 
     def list_distinct(self, column: Ints, mask: Mask) -> list[int]:
-        """Return the distinct values of a column for which the mask holds, ascending."""
+        """Return the distinct values of a column at the rows of the mask, ascending."""
         return sorted({value for rows in self.find(mask) for value in np.unique(column[rows]).tolist()})
 
     def find_busiest(self, rows: Ints) -> int:
@@ -150,10 +149,11 @@ def _find_ends(columns: Columns, log: Log) -> tuple[Ints, bool]:
 
 
 def _link(columns: Columns, kind: KindColumn, around: tuple[Ints, Ints], scratch: Scratch) -> tuple[Ints, Ints]:
-    """Return the launch and the operator of slices, linked by correlation.
+    """Return two columns: the launch call of each slice and its operator, linked by the correlation id.
 
-    A launch outside of every operator is linked by the external id that operators pass down. `around` are the operator
-    and the host work around each slice. Work that no operator launched belongs to the annotation around its launch.
+    A launch outside of every operator is linked by the external id that operators pass down. `around` are two columns:
+    the operator and the host work around each slice. Work that no operator launched belongs to the annotation around
+    its launch.
 
     The flows of the file (`ac2g`) hold the same data as the correlation, but old files and CUDA graphs have no flows.
     """
@@ -173,7 +173,7 @@ def _link(columns: Columns, kind: KindColumn, around: tuple[Ints, Ints], scratch
 
 
 class _Index:
-    """An index of the rows of a mask by id, with the first row of each id. Ids of 0 and below link nothing."""
+    """An index from an id to the first row of the mask with this id. Ids of 0 and below are not indexed."""
 
     def __init__(self, ids: Ints, mask: Mask, scratch: Scratch) -> None:
         rows = scratch.compute(len(ids), lambda block: np.flatnonzero(mask[block] & (ids[block] > 0)) + block.start)

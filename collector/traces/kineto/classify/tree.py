@@ -74,7 +74,7 @@ def _hand_to_backward(trace: Trace, module: Ints) -> None:
 
 
 def _find_forwards(trace: Trace, module: Ints) -> Ints:
-    """Return for each sequence number the last operator with it inside a module, in the order of the numbers."""
+    """Return for each sequence number the row of the last operator that has it and lies in a module."""
     sequence, scratch = trace.columns.sequence, trace.log.scratch
     found = scratch.column()
     for rows in trace.find(trace.is_operator):

@@ -1,1 +1,1 @@
-"""From the bytes of a file to columns of its events, chunk by chunk. Must not import the neighbouring rooms."""
+"""Decode the bytes of a file to columns of its events, chunk by chunk. Must not import the neighbouring rooms."""

@@ -23,7 +23,7 @@ _SHOWN_ELSEWHERE = frozenset({"Call stack", "Module Hierarchy", "Trace name"})
 
 
 class Arguments(BoundedNumbers):
-    """The distinct arguments by number. Number 0 means "no arguments".
+    """The distinct arguments, each with a number. Number 0 means "no arguments".
 
     Arguments stay text and are decoded at each request, because decoded arguments take ten times the memory.
     """
@@ -54,8 +54,8 @@ class Arguments(BoundedNumbers):
         return np.fromiter(self._read(keys, _to_float, float("nan")), np.float64)
 
     def texts(self, *keys: str) -> list[str | None]:
-        """Return for each entry the value of its first existing key: a string unchanged, another value as JSON, None
-        without a key.
+        """Return for each entry the value of its first existing key: strings as they are, others as JSON, None if
+        absent.
         """
         same: dict[str | None, str | None] = {}
         return [same.setdefault(text, text) for text in self._read(keys, _to_text, None)]

@@ -157,9 +157,7 @@ class _Search:
         return [text[:-1] for text in numbered.dictionary.to_pylist()], number
 
     def _find_plain(self, joined: bytearray) -> Mask:
-        """Return a mask of the plain texts: each is one object, without nested objects and escapes, which may hide a
-        key.
-        """
+        """Return a mask of the plain texts: one object, and no nested objects or escapes, which may hide a key."""
         starts = self._edges[:-1]
         plain: Mask = self._text[starts] == _OPEN
         if joined.count(b"{") != int(plain.sum()):
@@ -227,7 +225,9 @@ _PATTERN = re.compile(
 
 @dataclass(frozen=True)
 class CallArguments:
-    """The arguments of events: `number` is the index into `texts`, in order of first occurrence; ids are -1 for none."""
+    """The arguments of events. `number` has the index of each event's arguments in `texts`, which is in order of first
+    occurrence. Ids are -1 for none.
+    """
 
     number: Ints
     texts: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""The events of one chunk as columns, numbered within the chunk: no other chunk is needed.
+"""Parse the events of one chunk into columns. Numbers count within the chunk, so no other chunk is needed.
 
 Slices that begin in one chunk and end in a later chunk are the exception. For these, open slices are passed on.
 """
@@ -91,7 +91,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Slices:
-    """The slices of a chunk, and the lists that their numbers index, in order of first occurrence."""
+    """The slices of a chunk. Columns hold indexes into the lists, which are in order of first occurrence."""
 
     columns: Columns
     names: tuple[Loose, ...]
@@ -101,7 +101,7 @@ class Slices:
 
 @dataclass(frozen=True)
 class Digest:
-    """The parsed content of a chunk. Lists are in order of first occurrence, numbered from 0."""
+    """The parsed content of a chunk. Columns hold indexes into the lists, which are in order of first occurrence."""
 
     slices: Slices | None
     memory: tuple[Ints, ...]
@@ -115,7 +115,10 @@ class Digest:
 
 
 def digest(chunk: Chunk, opened: Opened | None = None) -> Digest:
-    """Return the content of a chunk's events. Raises NeedsHistoryError if `opened` is needed and missing."""
+    """Return the content of a chunk's events. `opened` are the slices that earlier chunks left open.
+
+    Raises NeedsHistoryError if `opened` is needed and missing.
+    """
     return _Digesting(chunk, opened).run()
 
 
@@ -140,9 +143,7 @@ class _Digesting:
         )
 
     def _sort(self) -> tuple[Sequence[Event], Sequence[int], Sequence[int]]:
-        """Return the slices, their indices in the chunk (-1 for a slice made of two events), and the indices of memory
-        events.
-        """
+        """Return the slices, their indexes in the chunk (-1 if made of two events), the indexes of memory events."""
         events = self._chunk.events
         phases = [event.ph for event in events]
         if set(phases) == {"X"}:
@@ -190,9 +191,7 @@ class _Digesting:
         return None
 
     def _close(self, event: Event, stack: list[Event] | None) -> Event | None:
-        """Return the slice that an end event completes; None if its begin or its end has no time, or if no slice is
-        open.
-        """
+        """Return the slice that an end event completes; None without a begin, or without a time of begin or end."""
         if not stack:
             self._counts.lost += 1
             return None
@@ -283,9 +282,7 @@ class _Digesting:
 
 
 def _convert(values: Sequence[Loose], indices: Sequence[int], origin: tuple[Chunk, str], rounded: Mask) -> Ints:
-    """Return the times of events in ns. `origin` is the chunk of the events, and the name of the field that holds the
-    times.
-    """
+    """Return the times of events in ns. `origin` is their chunk and the name of the field that holds the times."""
     try:
         return convert_numbers(values, rounded)
     except InexactTimesError:

@@ -99,9 +99,7 @@ class Chunk:
 
 
 def decode_each(raws: Sequence[bytes], decoder: Decoder[list[T]]) -> Sequence[T | None]:
-    """Return the decoded texts, None for an unreadable text. All are decoded together; if that fails, each is decoded
-    alone.
-    """
+    """Return the decoded texts, None for an unreadable one. If decoding all together fails, each is decoded alone."""
     with suppress(*UNREADABLE):
         found = decoder.decode(b"[" + b",".join(raws) + b"]")
         if len(found) == len(raws):

@@ -22,7 +22,9 @@ _SAMPLED_ROWS = 1 << 16
 
 @dataclass
 class Log:
-    """The content of all chunks. `threads` numbers (pid, tid); `duplicates` is the number of omitted duplicate events."""
+    """The content of all chunks. `threads` maps (pid, tid) to a number; `duplicates` counts the omitted duplicate
+    events.
+    """
 
     names: BoundedNumbers = field(default_factory=lambda: BoundedNumbers("(a name left out)"))
     categories: BoundedNumbers = field(default_factory=lambda: BoundedNumbers(""))
@@ -75,19 +77,17 @@ class Log:
 
     @cached_property
     def memory(self) -> dict[str, Ints]:
-        """The memory events by field of MEMORY_FIELDS, ABSENT where an event lacks the field."""
+        """Map each field of MEMORY_FIELDS to its values in the memory events; ABSENT where an event lacks the field."""
         return {name: column.finish() for name, column in zip(MEMORY_FIELDS, self._memory, strict=True)}
 
     @cached_property
     def counters(self) -> tuple[Ints, Ints, Floats]:
-        """The values of counters: number in `counter_names` (process and name), time, value."""
+        """Three columns on counter values: the number of the counter in `counter_names`, the time, the value."""
         name, time_ns, bits = (column.finish() for column in self._counters)
         return name, time_ns, bits.view(np.float64)
 
     def _drop_implausible(self, columns: Columns) -> Columns:
-        """Return the slices without impossible times. Drop allocations and counter values with impossible times, too,
-        and count all.
-        """
+        """Return the slices without impossible times, and drop such allocations and counter values. Count them all."""
         reach = find_reach(columns.start_ns)
         number, time_ns, values = self.counters
         spans = (columns.start_ns, columns.duration_ns), (self.memory["time_ns"], None), (time_ns, None)
@@ -127,18 +127,14 @@ class Log:
 
 
 def find_reach(start_ns: Ints) -> tuple[int, int]:
-    """Return the range of plausible times: from a year before to a year after the median start. At least one start is
-    needed.
-    """
+    """Return the range of plausible times: the median start ± one year. At least one start is needed."""
     # The middle is where most events are even if a sample tells it, and whether the trace counts from 1970 or from 0.
     middle_ns = int(np.median(start_ns[:: max(len(start_ns) // _SAMPLED_ROWS, 1)]))
     return middle_ns - REACH_NS, middle_ns + REACH_NS
 
 
 def is_within(scratch: Scratch, reach: tuple[int, int], start_ns: Ints, duration_ns: Ints | None = None) -> Mask:
-    """Return a mask of the moments within the range; with `duration_ns`, a mask of the slices that lie wholly within
-    it.
-    """
+    """Return a mask of the starts within the range; with `duration_ns`, of the slices that lie wholly within it."""
     held = np.empty(len(start_ns), bool)
     for rows in scratch.blocks(len(held)):
         starts = start_ns[rows]
@@ -148,9 +144,7 @@ def is_within(scratch: Scratch, reach: tuple[int, int], start_ns: Ints, duration
 
 
 def find_repeated(columns: Sequence[Ints], scratch: Scratch) -> Mask:
-    """Return a mask of the rows that equal an earlier row in every column. It is fast if few rows are equal in the
-    first column.
-    """
+    """Return a mask of the rows that equal an earlier row. It is fast if few rows are equal in the first column."""
     first, *others = columns
     again = np.zeros(len(first), bool)
     order = scratch.sort(first, scratch.numbers(len(first)), lambda rows: [column[rows] for column in others])

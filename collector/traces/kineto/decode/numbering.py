@@ -30,9 +30,9 @@ class Numbers(dict[Any, int]):
 
 
 class BoundedNumbers(Numbers):
-    """Numbers for keys, for up to `limit_bytes` of keys, by default KEYS_LIMIT_BYTES.
+    """Numbers for keys of at most `limit_bytes` in total, by default KEYS_LIMIT_BYTES.
 
-    All later keys get the number of `rest`. `dropped` counts the events with such keys.
+    All further keys get the number of `rest`. `dropped` counts the events with such keys.
     """
 
     def __init__(self, rest: Any, limit_bytes: int | None = None) -> None:
@@ -46,9 +46,7 @@ class BoundedNumbers(Numbers):
         return super().__missing__(key) if self._left_bytes > 0 or key == self._rest else self[self._rest]
 
     def take(self, keys: Sequence[Any], places: Ints) -> Ints:
-        """Return the number of each key. `places` has the index in `keys` of each event, to count the events with
-        dropped keys.
-        """
+        """Return the number of each key. `places` has each event's index in `keys`, to count dropped events."""
         numbers = self.number(keys)
         if self._left_bytes <= 0:
             self.dropped += int(np.isin(places, [at for at, key in enumerate(keys) if key not in self]).sum())

@@ -58,7 +58,7 @@ ReadAhead = Callable[[bytes, Iterator[bytes], Advance], Digests]
 class EventStream:
     """The chunks of a trace. `metadata` and `cut_short` are complete after the last chunk.
 
-    `ahead` reads the start of the file with other processes, and yields digests in place of chunks.
+    `ahead` lets other processes digest the start of the file; it then yields digests in place of chunks.
     """
 
     source: Source
@@ -174,7 +174,7 @@ class EventStream:
         return (Chunk(events, body) if events else None), end, True
 
     def _refuse(self, body: bytes, error: Exception) -> TraceError:
-        """Return the error for a fault in a chunk. The first byte of the chunk is a bracket that the file does not have."""
+        """Return the error for a fault in a chunk. `body` begins with a bracket that is not in the file."""
         place = self.offset + find_fault(body, error) - 1
         reason = _IN_FIELD.sub(r" in `\1`", _AT_BYTE.sub("", str(error))).strip()
         if isinstance(error, RecursionError):
@@ -200,7 +200,7 @@ class EventStream:
 
 
 def find_fault(body: bytes, error: Exception) -> int:
-    """Return the position of a fault in a list of events. If the decoder reports none, return that of the first event."""
+    """Return the position of a fault in a list of events; that of the first event if `error` has none."""
     if isinstance(error, UnicodeDecodeError):
         return _find_no_text(body)
     if match := _AT_BYTE.search(str(error)):
@@ -233,7 +233,7 @@ def _find_no_text(body: bytes) -> int:
 
 
 def descend(decode: Callable[[bytes], T], text: bytes, frames: int = SPARE_FRAMES) -> T:
-    """Return `decode(text)`, called from `frames` stack frames further down.
+    """Call `decode(text)` from `frames` stack frames further down, and return its result.
 
     The depth of the stack limits the nesting of decoded values. With spare frames, a value nested too deeply for later
     code fails here already, as a fault of the file.

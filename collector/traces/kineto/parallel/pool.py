@@ -116,7 +116,7 @@ class Worker:
             piece.digest = pickle.loads(os.pread(file, size, 0))
 
     def close(self) -> None:
-        """End the worker. Its pieces come back without a digest."""
+        """End the worker. Its unfinished pieces keep their `digest` None."""
         for piece in self._asked:
             piece.is_out = False
         self._asked.clear()
@@ -149,7 +149,7 @@ def _start(files: list[int]) -> subprocess.Popen[bytes]:
 
 @dataclass
 class Pool:
-    """A pool of workers, which run inside the `with` block. The pool is smaller if some workers cannot be started."""
+    """A pool of workers that run inside the `with` block. It is smaller if some workers cannot be started."""
 
     size: int
     _workers: list[Worker] = field(default_factory=list)
@@ -178,7 +178,7 @@ class Pool:
         return False
 
     def wait_for(self, piece: Piece) -> None:
-        """Wait until the pool has returned a piece, digested or not."""
+        """Wait until no worker has the piece any more. Its `digest` is None if the worker failed."""
         while piece.is_out:
             self.take_answers(min((worker.left_s for worker in self._workers), default=0.0))
 
@@ -204,7 +204,7 @@ _MARGIN_FRAMES = 60
 
 
 def read_ahead(pool: Pool, text: bytes, blocks: Iterator[bytes], advance: Advance) -> Digests:
-    """Yield the digests of pieces in order. The generator returns the text and the blocks that are left for the reader.
+    """Yield the digests of pieces in order. Return the text and the blocks that are left for the reader.
 
     The pool digests pieces. This process does so too, while no worker is free.
     """

@@ -71,8 +71,8 @@ def _list_work(trace: Trace) -> Ints:
 
 
 def _compare(sequence: Ints, at: Ints) -> float:
-    """Return the fraction of equal repeats. Equal repeats have the same names in the same order; each lasts from one
-    position in `at` to the next.
+    """Return the fraction of equal repeats: they have the same names in the same order. `at` has the start of each
+    repeat.
     """
     stretches = [stretch.tobytes() for stretch in np.split(sequence, at)[1:]]
     most = max(stretches.count(stretch) for stretch in set(stretches[: _LEAST_REPEATS + 1]))
@@ -136,7 +136,7 @@ def _from_optimizer(trace: Trace) -> Steps | None:
 
 
 def _find_other_work(trace: Trace, ends: Ints) -> Mask:
-    """Return a mask of the gaps between ends of optimizers: true if a new step begins in the gap.
+    """For each gap between two ends of optimizers, return true if a new step begins in it.
 
     A step may have several optimizers. A step begins with work that every step does: a fetched batch, or else a
     backward. If the trace has neither, the length of the gap decides. Length is the last resort, because the first
@@ -177,14 +177,14 @@ def _from_loader(trace: Trace) -> Steps | None:
 
 
 def _pick_busiest(trace: Trace, mask: Mask) -> tuple[Ints, int]:
-    """Return non-overlapping slices of the track with the most slices in the mask, and the number of that track."""
+    """Choose the track with most slices of the mask. Return its slices that do not overlap, and its number."""
     rows = trace.sort(mask)
     track = trace.find_busiest(rows)
     return _take_apart(trace, rows[trace.lanes.track[rows] == track]), track
 
 
 def _take_apart(trace: Trace, rows: Ints) -> Ints:
-    """Return the slices, sorted by start, that do not overlap an earlier slice."""
+    """Return those `rows` that do not overlap an earlier slice. `rows` are sorted by start."""
     ends = np.maximum.accumulate(trace.end_ns[rows])
     found: Ints = rows[np.append(np.full(min(len(rows), 1), True), trace.start_ns[rows][1:] >= ends[:-1])]
     return found
@@ -251,9 +251,7 @@ def _whole(trace: Trace) -> Steps:
 
 
 def _make(start: Ints, end: Ints, told: _Told, thread: int = -1, number: Ints | None = None) -> Steps:
-    """Return steps with these bounds. Without `number`, the steps are numbered from 1 and count as steps without
-    markers.
-    """
+    """Return steps with these bounds. Without `number`, they are numbered from 1 and count as steps without markers."""
     numbers = (np.arange(1, len(start) + 1) if number is None else number).astype(np.int64)
     return Steps(numbers, start, end, start, end, *told, number is not None, thread)
 
@@ -274,8 +272,8 @@ def _add_device_work(trace: Trace, steps: Steps) -> Steps:
 
 
 def _drop_cut_off(steps: Steps, launched: Ints) -> Steps:
-    """Return the steps up to the last one that launched device work. If that step launched too little, leave it out as
-    well.
+    """Return the steps up to the last one that launched device work. If that step launched too little, leave it out
+    too.
 
     Without device work all steps are kept, because nothing shows whether a step is complete.
     """

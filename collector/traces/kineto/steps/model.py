@@ -56,7 +56,9 @@ class Steps:
 
 @dataclass(frozen=True)
 class Phases:
-    """Stretches in time order, without gaps in a step. `step` is the row in `Steps`, `phase` the index in PHASE_NAMES."""
+    """Stretches in time order, without gaps in a step. `step` is the row in `Steps`, `phase` the index in
+    PHASE_NAMES.
+    """
 
     step: Ints
     phase: Ints

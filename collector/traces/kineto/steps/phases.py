@@ -124,9 +124,7 @@ def _times(trace: Trace, mask: Mask) -> _Times:
 
 
 def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
-    """Return the time ranges of a step that have marks, without overlap: loader, optimizer, and the backwards between
-    them.
-    """
+    """Return the ranges of a step that have a mark, without overlap: loader, optimizer, backwards between them."""
     known: list[Span] = []
     for phase, times in (("data_wait", marks.loader), ("optimizer", marks.optimizer)):
         for first, last in _clip(times, start, end):
@@ -165,7 +163,9 @@ def _fill(known: list[Span], start: int, end: int, marks: _Marks) -> Iterator[Sp
 
 
 def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> Iterator[Span]:
-    """Yield the phases of the time between two marks. An empty `before` or `after` is the edge of the step."""
+    """Yield the phases of the time between two marks. `before` and `after` are their phases, "" at the edge of the
+    step.
+    """
     if marks.busy is not None and after == "data_wait":
         yield from _part_inference(start, end, before, marks)
     elif marks.busy is not None and not before and not after:
@@ -220,7 +220,7 @@ _BY_DEVICE = (H2D, *(PHASE_PLACES[name] for name in COMPUTING))
 
 
 def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> Phases:
-    """Return the phases with changed tails: the device work that remains in a tail gives it the phases.
+    """Return the phases with changed tails. A tail gets the phases of the device work that still runs in it.
 
     The changed part begins at the end of the step's host span; `host` are the phases of the host spans. Device work has
     the phase in which it was launched. The device's idle time before the work has the same phase.
@@ -241,7 +241,7 @@ def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> P
 
 
 def _list_work(trace: Trace, steps: Steps, host: Phases) -> tuple[Ints, Ints, Ints]:
-    """Return step, end and launch phase of all device work that ends after its step has ended on the host.
+    """Return three columns on the device work that ends after its step has ended on the host: step, end, launch phase.
 
     The work is sorted by step and start.
     """

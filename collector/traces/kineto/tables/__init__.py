@@ -1,1 +1,1 @@
-"""From a trace with its steps to the tables of a run. May import all rooms but `parallel`."""
+"""Build the tables of a run from a trace with its steps. May import all rooms but `parallel`."""

@@ -21,7 +21,7 @@ from collector.traces.kineto.steps.model import Phases, Steps
 
 @dataclass(frozen=True)
 class Reading:
-    """A trace with its steps and phases. `origin_ns` is the run's epoch, counted from the time base of the file."""
+    """A trace with its steps and phases. `origin_ns` is the run's epoch as a time of the file."""
 
     trace: Trace
     steps: Steps
@@ -42,7 +42,7 @@ class Reading:
         return trace.log.scratch.compute(len(trace.columns), find)
 
     def number_steps(self, rows: Ints) -> pa.Array:
-        """Return the step numbers of rows of `steps`, null for a row that is no step."""
+        """Map rows of `steps` to step numbers, null for -1."""
         return from_numbers(np.append(self.steps.number, 0)[rows], rows < 0)
 
     def to_run(self, times_ns: Ints) -> Ints:
@@ -53,7 +53,8 @@ BATCH_ROWS = 1 << 17
 
 
 def encode(codes: Ints, find_text: Callable[[int], str | None]) -> pa.DictionaryArray:
-    """Return a dictionary column for numbers of texts. A negative number is null, and so is the number of a None text.
+    """Return a dictionary column of texts. `find_text` maps a number to its text; negative numbers and None become
+    null.
 
     The dictionary contains only texts that occur.
     """

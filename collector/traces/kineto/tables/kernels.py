@@ -72,8 +72,8 @@ def _build_kernels(reading: Reading, launches: _Launches, rows: Ints) -> pa.Tabl
 class _Launches:
     """The launch data of kernels, looked up by the number of a kernel's arguments.
 
-    `tensor` marks the names that use tensor cores. `shape` is a number for each set of displayed launch data. Kernels
-    with the same number share a row.
+    `tensor` has an entry for each name: whether such kernels use tensor cores. `shape` numbers the different sets of
+    launch data; kernels with the same number share a row.
     """
 
     def __init__(self, reading: Reading) -> None:
@@ -131,7 +131,7 @@ def build_collectives(reading: Reading) -> pa.Table:
 
 
 def _name_groups(trace: Trace, args: Ints) -> list[str]:
-    """Return the trace's name of each group. Except for the group of all ranks, the name is extended by the group's
+    """Return the name of each call's process group in the trace. Groups other than that of all ranks also show their
     ranks.
 
     Groups that divide the job, such as the groups of tensor parallelism, may have one name on all ranks
@@ -151,7 +151,7 @@ def _name_group(name: str, ranks: str) -> str:
 
 
 def _number_in_group(groups: list[str], sequences: list[int]) -> list[int]:
-    """Return the library's number of each call. In a group that lacks or repeats numbers, calls are counted from 0."""
+    """Return the trace's number of each call in its group. If one is missing or repeated, count from 0."""
     untold = {name for name, sequence in zip(groups, sequences, strict=True) if sequence < 0}
     twice = Counter(pair for pair in zip(groups, sequences, strict=True) if pair[0] not in untold)
     untold |= {name for (name, _), count in twice.items() if count > 1}
@@ -198,7 +198,7 @@ class _Messages:
         return np.array(found, np.int64)
 
     def _first(self, values: Ints) -> Ints:
-        """Return for each row the first known value: of the row itself, then of the host calls around it; -1 for none."""
+        """Return for each row the first known value: its own, or that of the host calls around it; -1 for none."""
         found = np.full(len(self._rows), -1, np.int64)
         for rows in reversed(self._around):
             own = np.where(rows >= 0, values[self._trace.columns.args[rows]], -1)

@@ -43,9 +43,7 @@ Tensor = tuple[str, str]
 
 @dataclass(frozen=True)
 class Memory:
-    """The allocator's events in time order. `fields` are those of the log; `device` and `allocated` (bytes) are
-    derived.
-    """
+    """The allocator's events in time order. `device` and `allocated` (bytes) are derived from the log's `fields`."""
 
     fields: dict[str, Ints]
     device: Ints
@@ -210,9 +208,7 @@ def _find_tensor(name: str, call: Call) -> tuple[Shape, str] | None:
 
 
 def _combine(name: str, shapes: list[Shape]) -> Shape | None:
-    """Return the shape of the result from the shapes of the inputs: the shape of a matrix product, or the broadcast
-    shape.
-    """
+    """Return the shape of the result for input shapes: the matrix product's for products, else the broadcast shape."""
     if name in ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"):
         return (*shapes[-2][:-1], shapes[-1][-1]) if len(shapes) > 1 else None
     return broadcast(shapes) if shapes else None

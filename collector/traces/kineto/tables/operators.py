@@ -25,10 +25,10 @@ from collector.traces.kineto.tables.context import Reading, encode, split_batche
 
 @dataclass(frozen=True)
 class CallSums:
-    """The figures of each call of an operator, by its row in the trace.
+    """The figures of each call of an operator; every column has an entry per row of the trace.
 
-    `callees_ns` is the host time of direct nested operators and runtime calls. Both count as callees, as in PyTorch
-    from 1.8 on. Operations and least bytes are NaN if unknown, and exclude nested calls.
+    `callees_ns` is the host time of operators and runtime calls nested directly in the call. Both count as callees, as
+    in PyTorch from 1.8 on. Operations and least bytes are NaN if unknown, and exclude nested calls.
     """
 
     callees_ns: Ints
@@ -48,9 +48,7 @@ def sum_calls(trace: Trace) -> CallSums:
 
 
 def _sum_device(trace: Trace) -> tuple[Ints, Ints]:
-    """Return the ns of device work for each call: the work that the call itself launched, and this work with the work
-    of nested calls.
-    """
+    """Return ns of device work for each call, as two columns: launched by itself, and with its nested calls."""
     own, whole = (trace.log.scratch.array(len(trace.columns), 0) for _ in range(2))
     for device in trace.find(trace.is_device_work):
         call = trace.operator[device]
@@ -65,9 +63,7 @@ def _sum_device(trace: Trace) -> tuple[Ints, Ints]:
 
 
 def _clear_nested(trace: Trace, whole: Ints) -> None:
-    """Set the device time of a call to 0 if it lies inside a call of the same name, because the outer call includes it
-    already.
-    """
+    """Set the device time of a call inside a call of the same name to 0: the outer call includes it already."""
     name = trace.columns.name
     for rest in trace.find(trace.is_operator & (trace.caller >= 0)):
         above = trace.caller[rest]
@@ -97,9 +93,7 @@ def _sum_work(trace: Trace) -> tuple[Floats, Floats]:
 
 
 def _estimate_calls(trace: Trace) -> tuple[Mask, tuple[Floats, Floats]]:
-    """Return which calls have an estimate, with their operations and least bytes. Each pair of name and arguments is
-    estimated once.
-    """
+    """Return which calls have an estimate, and their operations and least bytes. Equal calls are estimated once."""
     arguments, width = trace.arguments, len(trace.arguments)
     shapes, values = arguments.texts("Input Dims", "Input dims"), arguments.texts("Concrete Inputs")
     dtypes = arguments.texts("Input type")
@@ -216,7 +210,7 @@ def _build_unowned(reading: Reading) -> pa.Table:
 
 
 def _number_texts(texts: list[str | None]) -> tuple[Ints, Callable[[int], str | None]]:
-    """Return the number of each text, -1 for None, and a function from a number to its text."""
+    """Return the number of each text, -1 for None, and a function that maps a number to its text."""
     numbers = Numbers()
     codes = np.array([-1 if text is None else numbers[text] for text in texts], np.int64)
     return codes, list(numbers).__getitem__

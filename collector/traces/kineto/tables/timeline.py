@@ -113,7 +113,7 @@ def stream_slices(reading: Reading) -> Iterator[pa.RecordBatch]:
 
 
 def _find_places(trace: Trace) -> Ints:
-    """Return the position of each slice in the table."""
+    """Return the position in the table `slices` of each slice of the trace."""
     place = trace.log.scratch.array(len(trace.order), 0)
     for block in trace.log.scratch.blocks(len(place)):
         place[trace.order[block]] = np.arange(block.start, block.stop)
@@ -205,7 +205,7 @@ def build_counters(reading: Reading) -> pa.Table:
 
 
 def _list_counters(reading: Reading) -> dict[str, tuple[str, str]]:
-    """Return process and unit of each counter, by its label, in the order of their tracks."""
+    """Map the label of each counter to (process, unit), in the order of their tracks."""
     log = reading.trace.log
     devices = np.unique(find_devices(log.memory)).tolist()
     found = {_label_memory(device): ("Memory", "bytes") for device in devices}
