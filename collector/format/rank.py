@@ -119,17 +119,7 @@ class RankRun:
         """Read a table. Raises TableMissingError, TableBrokenError, NewerSchemaError; OptionError for an unknown name."""
         _check_table(name)
         table = self._reader.read(name, columns, where)
-        return self.mark_steps(table) if name == "steps" else table
-
-    def mark_steps(self, steps: pa.Table) -> pa.Table:
-        """Return `steps` with metadata on the steps that every average leaves out."""
-        found: tuple[Standstill, ...] = ()
-        with contextlib.suppress(RunError):  # code that needs the manifest reports the error
-            manifest = self.whole.manifest
-            found = read_standstills(self.rank, manifest.facts)
-            if read := [(one.read_start_ns, one.read_end_ns) for one in manifest.windows if one.read_end_ns]:
-                steps = mark_reading(steps, read)
-        return mark_standstills(steps, self.run_path, self.rank, found)
+        return mark_steps(self, table) if name == "steps" else table
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read a table as a pandas DataFrame; nullable integer columns are Int64. Raises as `table` does."""
@@ -172,6 +162,17 @@ class RankRun:
         if self._reader.cuts(name) and not self.table(name, (arrow_schema(name).names[0],)).num_rows:
             return TableStatus("empty", f"Nothing of the {name} was recorded in the chosen steps, {self.lens.steps}.")
         return TableStatus("there")
+
+
+def mark_steps(rank: RankRun, steps: pa.Table) -> pa.Table:
+    """Return steps of a rank with metadata on the steps that no average covers."""
+    found: tuple[Standstill, ...] = ()
+    with contextlib.suppress(RunError):  # code that needs the manifest reports the error
+        manifest = rank.whole.manifest
+        found = read_standstills(rank.rank, manifest.facts)
+        if read := [(one.read_start_ns, one.read_end_ns) for one in manifest.windows if one.read_end_ns]:
+            steps = mark_reading(steps, read)
+    return mark_standstills(steps, rank.run_path, rank.rank, found)
 
 
 def read_step_rows(rank: RankRun, columns: Sequence[str] | None = None) -> StepRows:

@@ -15,7 +15,7 @@ import numpy as np
 
 from collector.format.parts import read_last_rows
 from collector.format.phases import PHASE_NAMES
-from collector.format.rank import RankRun
+from collector.format.rank import RankRun, mark_steps
 from collector.format.run import Run
 from collector.format.schema import layout
 from collector.format.schema.errors import RunError
@@ -249,7 +249,7 @@ def _describe(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGau
 def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGauges:
     # Rows between steps and rows in detailed windows may lie in between.
     rows = read_last_rows(rank.folder, "steps", _COLUMNS, 4 * RECENT_STEPS)
-    counted = count_as_steps(rank.mark_steps(rows))
+    counted = count_as_steps(mark_steps(rank, rows))
     train = train_steps(counted.steps)
     if train.num_rows and train["step"][0].as_py() > 1:
         train = mark_judged(train, warm_up=0)
