@@ -18,7 +18,7 @@ from profiler_server.facts.machine import IdleCauses
 
 @dataclass(frozen=True)
 class StreamIdle:
-    """One stream: the amount of its work, and the causes of its gaps. `track` is its timeline row."""
+    """One stream: the number of its pieces of work, its busy time, and the causes of its gaps. `track` is its row."""
 
     track: int
     count: int
@@ -52,8 +52,8 @@ class Launches:
 
 @dataclass(frozen=True)
 class QueueLength:
-    """The number of pieces of launched work that have not started yet, over time. `lengths` holds the number from each
-    of `times_ns` on.
+    """The number of pieces of launched work that have not started yet, over time. Each of `lengths` is valid from its
+    time on.
     """
 
     times_ns: Ints

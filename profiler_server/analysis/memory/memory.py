@@ -42,7 +42,7 @@ class Tensors:
 
 @dataclass(frozen=True)
 class MemoryTrace:
-    """Events of one device in time order. Unknown `reserved_bytes`, `operator` and `address` are -1."""
+    """Events of one device in time order. `operator` is an index in `operators`. Unknown numbers are -1."""
 
     device: int
     start_ns: Ints
@@ -100,7 +100,7 @@ class OperatorChange:
 class LiveBlock:
     """A block that was live at a moment, with the time and operator of its allocation. `step` is None outside of steps.
 
-    Shape and type of its tensor, and the allocating module, are None where the trace lacks them.
+    `shape` and `dtype` of its tensor, and the allocating `module`, are None where the trace lacks them.
     """
 
     address: int

@@ -66,7 +66,7 @@ class RankSummary(RankFigures):
 def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
     """Summarise the first ranks of a run, at most MOST_RANKS. The summary of an unreadable rank has the reason.
 
-    Summaries of very many ranks are kept on disk. Summaries of a recording run may be some seconds old.
+    Summaries of very many ranks are kept on disk. While the run is recording, they may be some seconds old.
     """
     wanted = _want(run, lambda ranks: None)
     return _MANY.read(wanted) if len(wanted.ranks) > FEW_RANKS else _summarize(wanted)
@@ -213,12 +213,12 @@ def _read_starved(rank: RankRun) -> float:
 
 
 def read_task(task: Task) -> list[RankSummary]:
-    """Read some ranks in this process on behalf of another process."""
+    """Read the ranks of a task, which another process has asked for."""
     return _MANY.read_task(task)
 
 
 def is_sound(found: RankSummary) -> bool:
-    """Return whether a kept summary is valid: its arrays have consistent lengths."""
+    """Return whether a summary read from disk is valid: its arrays have consistent lengths."""
     together, track, calls = found.together, found.track, found.calls
     phases, steps, stretches = len(PHASE_NAMES), len(together.step), len(track.stretch)
     shapes: list[tuple[Any, tuple[int, ...]]] = [
