@@ -1,4 +1,4 @@
-"""The results for a rank, as on pages and in `report --json`: its bound, the changes to make, its operators.
+"""The results for a rank, as on pages and in `report --json`: what it is bound by, the changes to make, its operators.
 
 Field names are the keys of `report --json` (see docs/format.md). Times are ns, shares are fractions, and a missing
 value is None.
@@ -21,9 +21,9 @@ batches are ready. `pipeline`: a run without steps, limited by a stage of the us
 
 @dataclass(frozen=True)
 class BoundBy:
-    """The bound of the run. `stage` is the limiting data stage if the kind is input, receive or pipeline.
+    """What the run is bound by. `stage` is the limiting data stage if the kind is input, receive or pipeline.
 
-    `confidence` describes in words how certain the bound is, and why.
+    `confidence` describes in words how certain this is, and why.
     """
 
     kind: BoundKind

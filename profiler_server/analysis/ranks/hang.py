@@ -35,7 +35,7 @@ def find_hang(run: Run) -> Hang | None:
 
 @dataclass
 class _Group:
-    """A process group: its ranks, if a dump lists them, and the collectives of each rank as calls[number][rank].
+    """A process group: its ranks, if a dump lists them, and the collectives of each rank as calls[rank][number].
 
     `entered` maps a rank to the highest number that it is known to have entered. `silent` are ranks whose dumps have no
     call of the group left, because later calls overwrote them.

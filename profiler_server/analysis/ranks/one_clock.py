@@ -62,7 +62,7 @@ class RankClock:
         return self.anchor_ns + round(since / (1 + self.drift))
 
     def behind(self, between: RankClock) -> RankClock:
-        """Return this clock relative to the first rank. It is given relative to a rank whose clock is `between`."""
+        """Return this clock relative to the first rank. `self` is relative to a rank whose own clock is `between`."""
         if between.known == "reference":
             return self
         onto = int(between.place(np.array([self.anchor_ns + self.shift_ns], np.int64))[0])
