@@ -143,7 +143,7 @@ def _look(run_path: Path) -> tuple[str | None, int]:
 
 
 class _LinkError(Exception):
-    """A run holds a symbolic link."""
+    """A run contains a symbolic link."""
 
 
 def _list_entries(folder: Path, depth: int = 3) -> Iterator[Entry]:

@@ -276,7 +276,7 @@ class HeavyStage:
 
 @dataclass(frozen=True)
 class UnevenWork:
-    """Verdict: within pipeline stages, some micro-batches take longer than others.
+    """Verdict: within a pipeline stage, some micro-batches take longer than others.
 
     With equal micro-batches the step would be `gain_ns` shorter.
     """

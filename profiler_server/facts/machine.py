@@ -64,7 +64,7 @@ class DeviceSummary(DeviceTimes):
 class HeldClock:
     """A GPU with a throttled clock.
 
-    `held_frac` is the share of samples in which heat or the hardware held its clock down. `clock_hz` is the median
+    `held_frac` is the share of samples in which heat or hardware limits lowered its clock. `clock_hz` is the median
     clock in these samples, `usual_hz` the highest clock in the others.
     """
 
@@ -193,7 +193,7 @@ class HostLoad:
 
 @dataclass(frozen=True)
 class DeviceShares:
-    """The device's activity in the detailed steps, as shares of their time. `unfed` is idle time caused by a late host."""
+    """The device's time by activity, as shares of the detailed steps. `unfed` is idle time due to a late host."""
 
     compute: float
     communication: float

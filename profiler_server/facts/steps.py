@@ -50,7 +50,7 @@ class NamedFunction:
 
 @dataclass(frozen=True)
 class Part:
-    """The functions that ran in a phase or stage: the number of samples, and the named functions, longest first."""
+    """The functions that ran in a phase or stage, longest first. `samples` is the number of all samples."""
 
     name: str
     samples: int
@@ -101,7 +101,7 @@ Kind = Literal["checkpoint", "validation", "between", "compile", "recompile", "r
 
 @dataclass(frozen=True)
 class Held:
-    """An interruption that holds the training thread. `reason` is PyTorch's reason for a compilation, otherwise ""."""
+    """A kind of interruption of the training thread. `reason` is PyTorch's reason for a compilation, otherwise ""."""
 
     kind: Kind
     name: str
@@ -145,7 +145,7 @@ class Interruptions:
 
 @dataclass(frozen=True)
 class HeldSum:
-    """How often an interruption held the thread, and for how long. `longest_at_ns` is the start of the longest one."""
+    """How often and how long an interruption stopped the thread. `longest_at_ns` is the start of the longest one."""
 
     held: Held
     count: int

@@ -340,10 +340,10 @@ def _find_opposite_mean(before: Headline, after: Headline, change_frac: float) -
 
 
 def find_earlier_beside(run: Run) -> Run | None:
-    """Return the last run with steps before a run, of the same script, recorded at the same path or beside it; None
+    """Return the last run with steps before a run, of the same script, at the same path or in the same folder; None
     without one.
 
-    If the run has the option `baseline`, return the run beside it that the option names.
+    If the run has the option `baseline`, return the run in the same folder that the option names.
     """
     try:
         named = run.manifest.options.get("baseline")

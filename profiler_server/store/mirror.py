@@ -1,4 +1,4 @@
-"""A local folder that mirrors a base directory behind a URL, and holds only the data that was read.
+"""A local folder that mirrors a base directory behind a URL. It has only the data that was read.
 
 Manifests are copied when they change. A table is an empty file with the right size and time until it is read. Then the
 end of the file (with the row count) or the whole file is fetched. Size and time stay the same, so stamps and the caches

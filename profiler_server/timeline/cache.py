@@ -55,7 +55,7 @@ class BrokenSealError(ValueError):
 
 
 def seal_folder(folder: Path) -> None:
-    """Write the seal of a folder's files. Raises OSError."""
+    """Write the seal of a folder: the size and checksum of each file. Raises OSError."""
     sums = {path.name: _sum_file(path) for path in sorted(folder.iterdir())}
     (folder / SEAL_FILE).write_bytes(msgspec.json.encode(sums))
 

@@ -169,7 +169,7 @@ class CounterFile(ColumnFile):
         return self._points(counter, 0, self.counts[counter])
 
     def cut(self, counter: int, begin: int, end: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return the points of a counter in [begin, end), and the point before them, whose value holds at `begin`."""
+        """Return the points of a counter in [begin, end), and the point before them, which is valid at `begin`."""
         first = max(self.find_start(counter, begin + 1) - 1, 0)
         return self._points(counter, first, max(self.find_start(counter, end), first))
 

@@ -208,7 +208,7 @@ _FIRST_ORDER = 2_100_000_000
 
 
 class Series(NamedTuple):
-    """One counter. A value holds until the next point."""
+    """One counter. A value is valid until the next point."""
 
     track: Track
     time: Ints

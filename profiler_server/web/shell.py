@@ -180,7 +180,7 @@ class Shell:
 
 
 def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
-    """Describe a run. If the manifest of the rank is damaged, describe the error as well."""
+    """Return the description of a run. If the manifest of the rank is damaged, it contains the error."""
     path = shlex.quote(str(run.path))
     try:
         ranked = run.rank(rank)

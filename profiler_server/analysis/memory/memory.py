@@ -115,8 +115,8 @@ class LiveBlock:
 
 @dataclass(frozen=True)
 class LiveMemory:
-    """The live memory at `at_ns`, the time of an event. `blocks` are the largest blocks; `known_bytes` is the sum of
-    all `count` blocks.
+    """The live memory at `at_ns`, the time of an event. `blocks` are the largest blocks; `known_bytes` is the sum over
+    all `count` known blocks.
 
     `before_bytes` is allocated memory without a known block: it was allocated before the window. Without addresses no
     block is known, and `allocated_bytes` is relative to the lowest level of the trace.

@@ -63,7 +63,7 @@ class RankEnd:
 
 
 def find_end(run: Run) -> End | None:
-    """Return how a job ended before its scripts finished, or how it stands still; None if neither is known."""
+    """Return how a job ended too early, or where it stands still; None if it did neither, or if this is unknown."""
     if run.manifest.is_imported:
         return find_hang(run)
     ranks = [run.read_rank(number) for number in run.ranks[:MOST_RANKS]]

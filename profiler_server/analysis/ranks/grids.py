@@ -22,7 +22,7 @@ from profiler_server.facts.ranks import RankGrid
 
 @dataclass(frozen=True)
 class StepValues:
-    """A figure of one rank at some of its steps."""
+    """A figure of one rank at some of its steps. `value` has one number for each entry of `step`."""
 
     step: Ints
     value: Floats

@@ -47,9 +47,9 @@ class RankSummary(RankFigures):
     """One rank with the data for its comparison with other ranks.
 
     `track` has every training step, for the map. `together` has the averaged steps, for the comparison with other
-    ranks. `moment` and `standing` are its last position, from the manifest. `unusual` are the steps that the average
-    omits because of a detailed window or a standstill. `standstills` are standstills after which the rank went on.
-    `is_read` is False if its manifest is damaged.
+    ranks. `moment` and `standing` are its last position in the training, from the manifest. `unusual` are the steps
+    that the average omits because of a detailed window or a standstill. `standstills` are those after which the rank
+    went on. `is_read` is False if its manifest is damaged.
     """
 
     state: RunState
@@ -89,7 +89,7 @@ def _want(run: Run, prepare: Callable[[tuple[RankSummary, ...]], None]) -> Wante
 
 
 def summarize_some(run: Run, numbers: Sequence[int]) -> tuple[RankSummary, ...]:
-    """Summarise some ranks of a run. The collectives of a rank represent it if it has no steps, as in imported traces."""
+    """Summarise some ranks of a run. A rank without steps, as in imported traces, gets figures of its collectives."""
     most_calls = choose_calls(min(len(run.ranks), MOST_RANKS))
     return tuple(_add_calls(run, summarize_rank(run.read_rank(rank), most_calls)) for rank in numbers)
 
@@ -114,7 +114,7 @@ def _summarize(wanted: Wanted[RankSummary]) -> tuple[RankSummary, ...]:
 
 
 def summarize_rank(rank: RankRun, most_calls: int = MOST_CALLS) -> RankSummary:
-    """Summarise one rank, from a kept result if its files are unchanged."""
+    """Return the summary of one rank, from a kept result if its files are unchanged."""
     return _MANY.read_rank(rank, most_calls)
 
 

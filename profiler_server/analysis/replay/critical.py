@@ -66,7 +66,7 @@ class CriticalPath:
 
 
 def _count_inside(path: CriticalPath, times: Ints) -> Ints:
-    """Return how much time of steps lies before each of some times."""
+    """Return for each time how much of the path's steps lies before it, in ns."""
     at = np.searchsorted(path.step_starts_ns, times, side="right")
     done = np.concatenate([[0], np.cumsum(path.step_ends_ns - path.step_starts_ns)])
     over = np.maximum(path.step_ends_ns[np.maximum(at - 1, 0)] - times, 0)
@@ -199,7 +199,7 @@ class _Walk:
         return source, left, began
 
     def _fill_host(self, node: int, begin: float, end: float) -> None:
-        """Add the host time before a node to the path, by the activity of the thread."""
+        """Add the host time before a node to the path, divided by what the thread did."""
         graph = self.graph
         number = self.number.get(int(graph.track[node]), -1)
         if number < 0 or end <= begin:

@@ -37,7 +37,7 @@ class DevicePage:
     """The context of the page. `breakdown` is None without device work, `critical` without a launch that is linked to
     its work.
 
-    `linked_only` means that the accounts leave out device work without a known launch, as `?linked=1` requests.
+    `linked_only`: device work without a known launch is left out of the figures, as `?linked=1` requests.
     """
 
     breakdown: Breakdown | None

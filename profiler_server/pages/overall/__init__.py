@@ -75,7 +75,7 @@ class MeanStep:
     """The mean step as a strip with its phases. `sentence` describes which steps are averaged, and in which mode they
     were recorded.
 
-    `beside` is a sentence on the time outside of all steps, empty if this time is short.
+    `beside` is a sentence on the time outside of all steps, "" if this time is short.
     """
 
     noun: str

@@ -269,7 +269,7 @@ def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | N
 
 
 def describe_points(manifest: RankManifest) -> Points:
-    """Describe the calls that begin the forward and end the backward. They are recorded in the run, and may be missing."""
+    """Return the calls that begin the forward and end the backward, as the run recorded them. They may be missing."""
     source = {
         None: "not recorded",
         "automatic": "found automatically: the outermost module that is called, and the autograd engine",
