@@ -110,7 +110,7 @@ def _explain_no_steps(rank: RankRun) -> str:
 
 
 def judge(case: Case) -> Diagnosis:
-    """Apply every rule to a case and order the findings.
+    """Apply every rule to a case, and return the findings in order.
 
     No step time is predicted from fewer than 20 steady steps. A recorded run has 20 steps within seconds, so its rules
     wait for them. A trace of a few steps never gets more, so its rules report their findings at once.

@@ -401,7 +401,7 @@ class Steps:
 
     @property
     def steady(self) -> int:
-        """Number of regular steps: steps that are not in the warm-up, not in a window, and not the first of an epoch."""
+        """The number of regular steps, which are not in the warm-up, not in a window, and not the first of an epoch."""
         return int(self.selection.regular.sum())
 
     def share(self, *names: str) -> float:

@@ -102,8 +102,8 @@ def say_ready(case: Case) -> str:
 
 
 def acts_in_steps(case: Case) -> bool:
-    """Return whether the usual step calls a model without gradients, and later trains a model. The call's output is
-    then used to act.
+    """Return whether the usual step calls a model without gradients, and later trains a model, as reinforcement
+    learning does.
     """
     rows, regular = case.steps.rows, case.steps.selection.regular
     if "no_grad_forwards" not in rows.column_names or not regular.any():

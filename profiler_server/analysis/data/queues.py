@@ -74,7 +74,7 @@ def renumber_samples(queues: pa.Table, starts_ns: Ints) -> pa.Table:
 
 
 def list_queues(queues: pa.Table) -> tuple[QueueKey, ...]:
-    """Return the queues that have samples: loaders in order, host before device side, then the user's own."""
+    """Return the queues that have samples: for each loader the host queue and the device queue, then the user's own."""
     pairs = queues.group_by(["loader", "queue"], use_threads=False).aggregate([]).to_pylist()
     keys = [QueueKey(None if (row["loader"] or 0) < 0 else row["loader"], row["queue"]) for row in pairs]
     return tuple(sorted(keys, key=lambda key: (key.loader is None, key.loader or 0, _rank_queue(key.name), key.name)))

@@ -150,7 +150,7 @@ class _Walk:
         return self.pieces
 
     def _leave(self, node: int, time: float) -> tuple[int, float, bool]:
-        """Step backwards from a time within a node: to work that the node waited for, else to the begin of the node.
+        """Go back from a time within a node: to work that the node waited for, else to the begin of the node.
 
         Return the node and the time reached, and whether this time is the begin of the node.
         """
@@ -169,7 +169,7 @@ class _Walk:
         return node, min(begin, time), True
 
     def _go_back(self, node: int, time: float) -> tuple[int, float, bool]:
-        """Step backwards from a node's begin to the dependency that was met last.
+        """Go back from a node's begin to the dependency that was met last.
 
         Return that other node, the time reached, and whether this time is the begin of that node.
         """

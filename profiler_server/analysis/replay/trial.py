@@ -26,7 +26,7 @@ TO_DEVICE, TO_HOST = re.compile(r"HtoD|HostToDevice", re.IGNORECASE), re.compile
 
 @dataclass(frozen=True)
 class Trial:
-    """A graph with its replay, and cached lookups in its rows."""
+    """A graph on which changes are tried. `base_ns` is its replayed time without a change. Lookups are cached."""
 
     graph: Graph
     base_ns: float

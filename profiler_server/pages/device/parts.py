@@ -35,7 +35,7 @@ TABLE_STEPS = 200
 
 @dataclass(frozen=True)
 class Breakdown:
-    """The breakdown of the mean step. `sentence` describes which steps; the categories sum to the mean step, `total`.
+    """The breakdown of the mean step. `sentence` describes the steps. The categories sum to the mean step, `total`.
 
     `is_on_device` is True if any of the step time was on a device, or in a call to a device.
     """
@@ -99,9 +99,7 @@ _NAME_LENGTH = 60
 
 @dataclass(frozen=True)
 class CriticalTable:
-    """The table of the critical path. The categories sum to the mean step, `total`; `sentence` describes which
-    steps.
-    """
+    """The table of the critical path. `sentence` describes the steps. The categories sum to the mean step, `total`."""
 
     sentence: str
     total: str
