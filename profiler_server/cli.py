@@ -19,9 +19,7 @@ BAD_INPUT = 2
 
 
 class _BareFlags:
-    """A mix-in for command classes. The help then shows a flag without a type, so that the flag does not seem to take a
-    value.
-    """
+    """A mix-in for command classes. The help shows no type for a flag, because a flag takes no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -32,9 +30,9 @@ class _BareFlags:
 
 
 class _Command(_BareFlags, TyperCommand):
-    """A sub-command. If the metavar of an option ends with …, the option takes all words up to the next option.
+    """A sub-command. An option whose metavar ends with … takes all words up to the next option.
 
-    Such an option can take, for example, the files of a shell pattern.
+    Such an option can take, for example, all files that match a shell pattern.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -1,8 +1,8 @@
 """The formats of figures on the screen and in texts. No other module formats milliseconds, percent and mebibytes.
 
-Texts are in the files of `words`: an entry for each kind of fact, with a text for each case. An entry inherits the
-texts of the entry that its name has before the dot. Code begins in the line below its name. A field is a figure with
-its format: `{limits.DRIFT_FRAC:share}`. `{ranks:was|were}` is the first word if the number is one, else the second.
+Texts are in the files of `words`: an entry for each kind of fact, with a text for each case. An entry `a.b` inherits
+the texts of the entry `a`. Code begins in the line below its name. A field is a figure with its format:
+`{limits.DRIFT_FRAC:share}`. `{ranks:was|were}` is the first word if the number is one, else the second.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def format_duration(value_ns: float | None) -> str:
 
 
 def choose_time_unit(peak_ns: float) -> tuple[float, str]:
-    """Return a time unit for a figure whose greatest time is `peak_ns`: its length in ns, and its name."""
+    """Return a time unit that suits times up to `peak_ns`: its length in ns, and its name."""
     if peak_ns == 0 or not math.isfinite(peak_ns):
         return 1e6, "ms"
     return next(((size, unit) for size, unit in _TIME_UNITS if abs(peak_ns) >= 0.9995 * size), _TIME_UNITS[-1])
 
 
 def choose_byte_unit(peak_bytes: float) -> tuple[float, str]:
-    """Return a binary unit for a figure whose greatest size is `peak_bytes`: its length in bytes, and its name."""
+    """Return a binary unit that suits sizes up to `peak_bytes`: its size in bytes, and its name."""
     return next(((float(size), unit) for size, unit in _BYTE_UNITS if abs(peak_bytes) >= size), (1.0, "B"))
 
 
@@ -79,8 +79,8 @@ def format_difference(change_ns: float) -> str:
 def format_shares(values_frac: Sequence[float], firm: Collection[int] = ()) -> tuple[str, ...]:
     """Return the shares of a whole as percent with one decimal, rounded so that they add up to the whole.
 
-    Shares at the indices `firm` are rounded as if they stood alone, if the others can absorb the difference. So a share
-    that is on several pages has the same value everywhere.
+    Shares at the indexes `firm` are rounded alone, if the others can absorb the difference. So a share that is on
+    several pages has the same text everywhere.
     """
     exact = [1000.0 * value for value in values_frac]
     tenths = [math.floor(value) for value in exact]
@@ -281,8 +281,8 @@ def fill_in(text: str, values: Mapping[str, object]) -> str:
 
 
 def say(entry: str, text: str, **values: object) -> str:
-    """Return a sentence of an entry, filled with `values`. A part in brackets is left out if any value in it is None,
-    zero or empty.
+    """Return a sentence of an entry, filled with `values`. A part in brackets is left out if a value in it is None, 0
+    or "".
     """
     return "".join(_say_part(part, values) for part in re.split(r"(\[[^]]*\])", read_texts()["sentences"][entry][text]))
 
@@ -295,9 +295,9 @@ def _say_part(part: str, values: Mapping[str, object]) -> str:
 
 
 def say_gain(suggestion: object, mean_ns: float | None = None) -> str:
-    """Return the predicted step of a suggestion, its bound, or that there is none. `mean_ns` is the step as it is.
+    """Return text on the predicted step of a suggestion, or on its bound, or that there is neither.
 
-    `suggestion` is a Suggestion, or its mapping in `report --json`.
+    `suggestion` is a Suggestion, or its mapping in `report --json`. `mean_ns` is the present mean step.
     """
     fields = suggestion if isinstance(suggestion, Mapping) else vars(suggestion)
     values = {**fields, "mean_ns": mean_ns}
@@ -309,5 +309,5 @@ def say_gain(suggestion: object, mean_ns: float | None = None) -> str:
 
 
 def name_kind(fact: object) -> str:
-    """Return the name of a fact's type in texts and reports, such as `left_out` for LeftOut."""
+    """Return the name of a fact's type for texts and reports: `left_out` for LeftOut."""
     return re.sub(r"\B([A-Z])", r"_\1", type(fact).__name__).lower()

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PageRequest:
-    """The input of a page. `query` is the query of the URL; its size and number of entries are bounded already."""
+    """The input of a page. `query` is the query of the URL; its size and number of entries have been checked."""
 
     run: Run
     run_id: str
@@ -39,7 +39,7 @@ class PageRequest:
 
     @property
     def chosen_steps(self) -> RankRun:
-        """Return the rank with only the filtered steps in its tables."""
+        """Return the rank with only the selected steps in its tables."""
         return self.rank_run.through(self.steps)
 
 
@@ -108,7 +108,7 @@ def explain_nothing(rank: RankRun, table: str) -> str:
 
 
 def explain_import(rank: RankRun, table: str) -> Notice | None:
-    """Return why an imported trace lacks a table, and how to fill it. Its profiler could have recorded the table.
+    """Return why an imported trace lacks a table that its profiler could have recorded, and how to record it.
 
     None for a run that Stepscope recorded, and for a table that no trace can fill.
     """

@@ -1,4 +1,4 @@
-"""The panel with the functions of a phase or a stage, used by two pages."""
+"""The panel with the functions of a phase or a stage. Two pages use it."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class FunctionRow:
 
 @dataclass(frozen=True)
 class StackPart:
-    """A phase or a stage. `lead` names the function with the largest share, or gives the reason why no function is
-    named. A part with `is_open` is unfolded at first.
+    """A phase or a stage. `lead` names the function with the largest share, or is the reason why none is named. With
+    `is_open` the part is unfolded at first.
     """
 
     label: str

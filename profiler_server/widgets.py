@@ -1,5 +1,6 @@
 """Shared elements of pages: figures, components of a time, choices, small tables. `macros.html` and `strip.html` draw
-them."""
+them.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Link:
-    """A choice. `query` is the complete query of the page that it opens."""
+    """A choice on a page. `query` is the complete query of the URL that it opens."""
 
     label: str
     query: Mapping[str, str]
@@ -64,7 +65,7 @@ class TextTable:
 
 
 def build_parts(words: Iterable[tuple[str, str, str]], values_ns: Iterable[float], whole_ns: float) -> tuple[Part, ...]:
-    """Build the components of a whole from their labels, colours and meanings, and their times in ns."""
+    """Return the components of a whole. `words` has label, colour and meaning of each, `values_ns` its time."""
     values = list(values_ns)
     fractions = [value / whole_ns if whole_ns else 0.0 for value in values]
     return tuple(

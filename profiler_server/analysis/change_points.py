@@ -1,8 +1,8 @@
 """The place at which a sequence of values changes its level: steps of a run, or runs of a script.
 
 The statistic is the maximally selected standardised rank sum (Lausen and Schumacher 1992, Biometrics 48). It selects
-the place at which the ranks of the values (their positions when sorted) differ most between both sides. Ranks make the
-statistic robust to outliers. Its distribution without a change depends only on the number of values, and is found by
+the split for which the ranks of the values (their positions when sorted) differ most between both sides. Ranks make the
+statistic robust to outliers. Its distribution without a change depends only on the number of values. It is found by
 permutation with a fixed seed. (scipy has no such statistic. Importing `scipy.stats` takes a second, and ranks take four
 lines.)
 
@@ -42,20 +42,20 @@ def rank_values(values: Floats) -> Floats:
 
 
 def part_ranks(ranks: Floats) -> tuple[int, float]:
-    """Return the number of values before the best split, and the test statistic of this split."""
+    """Return the best split, as the number of values before it, and the test statistic of this split."""
     scores = _score(ranks[None, :])[0]
     best = int(np.argmax(scores))
     return best + LEAST_SIDE, float(scores[best])
 
 
 def find_chance(count: int, score: float) -> float:
-    """Return the probability that `count` values without a change reach the test statistic `score`."""
+    """Return the p-value of a test statistic: the probability that `count` values without a change reach `score`."""
     best = _permute(count)
     return float(len(best) - np.searchsorted(best, score - 1e-9) + 1) / (len(best) + 1)
 
 
 def measure_dependence(values: Floats, *parted: int) -> float:
-    """Return the rank correlation of each value with the next one, within the sections between the changes."""
+    """Return the rank correlation of each value with the next, within sections that begin at the indexes `parted`."""
     sides = [rank_values(side) - (len(side) + 1) / 2 for side in np.split(values, parted)]
     pairs = [(side[:-1], side[1:]) for side in sides if len(side) > 1]
     spread = sum(float((side**2).sum()) for side in sides)
@@ -63,7 +63,7 @@ def measure_dependence(values: Floats, *parted: int) -> float:
 
 
 def beats_line(values: Floats, parted: int) -> bool:
-    """Return whether a single change of level fits the values clearly better than a straight line."""
+    """Return whether one change of level, at index `parted`, fits the values clearly better than a straight line."""
     places = np.arange(len(values), dtype=np.float64)
     line = np.polyval(np.polyfit(places, values, 1), places)
     step = np.where(places < parted, np.median(values[:parted]), np.median(values[parted:]))
@@ -86,8 +86,8 @@ def _permute(count: int) -> Floats:
 
 
 def find_shift(durations_ns: Ints) -> Shift | None:
-    """Return the lasting change of step duration. None with too few steps, or if chance or a slope may explain the
-    change.
+    """Return the lasting change of step duration. None with too few steps, or if chance or a gradual slope may explain
+    it.
     """
     length = max(LEAST_BLOCK, -(-len(durations_ns) // MOST_VALUES))
     while len(durations_ns) // length >= LEAST_BLOCKS:
@@ -119,7 +119,7 @@ def _form_blocks(durations_ns: Ints, length: int) -> Floats:
 
 
 def _refine(durations_ns: Ints, at: int, length: int) -> int:
-    """Return the step near a block border that separates short and long steps best."""
+    """Return the step that separates short and long steps best, at most `length` steps from a block border `at`."""
     first, last = max(at - length, 1), min(at + length, len(durations_ns) - 1)
     middle = (np.median(durations_ns[: at - length or at]) + np.median(durations_ns[at + length or at :])) / 2
     grows = np.median(durations_ns[at:]) > np.median(durations_ns[:at])
@@ -141,8 +141,8 @@ MOST_RUNS = 40
 class LevelChange:
     """A change of level at the run with index `at`.
 
-    The levels are medians: of the runs since the previous change, and of the runs until the next change. `before` and
-    `after` are the numbers of these runs.
+    `before_ns` is the median of the `before` runs since the previous change. `after_ns` is the median of the `after`
+    runs until the next change. `chance` is the probability that chance alone gives such a change.
     """
 
     at: int
@@ -158,7 +158,7 @@ class LevelChange:
 
 
 def find_run_changes(newest_first: Sequence[RunEntry], shown: Container[str]) -> dict[str, LevelChange]:
-    """Return the changes in the histories of the shown runs, by the id of the first run after each change.
+    """Return the changes in the histories of the shown runs. The keys are the ids of the first run after each change.
 
     A history is a chain of runs with steps that `previous_id` links: runs of one script and name stem.
     """
@@ -170,8 +170,7 @@ def find_run_changes(newest_first: Sequence[RunEntry], shown: Container[str]) ->
 
 
 def find_last_change(newest_first: Sequence[RunEntry], run_id: str) -> tuple[str, LevelChange] | None:
-    """Return the latest change at or before a run, with the id of the first run after the change. None without a
-    change."""
+    """Return the id of the first run after the latest change up to `run_id`, and this change. None without a change."""
     for history in _list_histories(newest_first):
         place = next((at for at, run in enumerate(history) if run.id == run_id), None)
         if place is not None:
@@ -198,7 +197,7 @@ def _find_changes(history: Sequence[RunEntry]) -> tuple[LevelChange, ...]:
 
 @derived()
 def find_level_changes(medians_ns: tuple[float, ...]) -> tuple[LevelChange, ...]:
-    """Return the changes of level in the median steps of runs. Both lists are in order of recording.
+    """Return the changes of level in the median steps of runs. Runs and changes are in order of recording.
 
     Only the latest `MOST_RUNS` runs are tested. The result is empty if consecutive runs depend on each other.
     """
@@ -222,7 +221,7 @@ def find_level_changes(medians_ns: tuple[float, ...]) -> tuple[LevelChange, ...]
 
 
 def _part(values: Floats, begin: int) -> list[tuple[int, float]]:
-    """Return the places of the changes in a range of runs, in order, each with its probability under chance."""
+    """Return the indexes of the changes, in order, each with its p-value. `begin` is the index of the first value."""
     if len(values) < 2 * LEAST_SIDE or values.min() == values.max():
         return []
     at, score = part_ranks(rank_values(values))

@@ -92,7 +92,7 @@ class _Sampler(Struct):
 
 
 def read_sampler(facts: Mapping[str, Any], loader: int) -> SamplerTimes | None:
-    """Return the time of choosing samples of a loader on the training thread, or None if unrecorded."""
+    """Return the time that choosing samples for a loader took on the training thread, or None if unrecorded."""
     entries = _take_each(facts.get("samplers"), dict)
     found = _take(next((entry for entry in entries if entry.get("loader") == loader), None), _Sampler)
     if found is None:
@@ -134,7 +134,7 @@ def read_source_lines(facts: Mapping[str, Any]) -> dict[str, dict[int, str]]:
 
 
 def read_source_sums(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return the recorded checksums of the lines of the user's files, by the name of the file without its folders."""
+    """Return the recorded checksums of the lines of the user's files. The keys are file names without folders."""
     files = facts.get("source_sums")
     found = {file: _take(sums, str) for file, sums in files.items()} if isinstance(files, dict) else {}
     return {

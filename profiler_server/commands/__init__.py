@@ -1,7 +1,7 @@
 """Sub-commands of `profiler-server`, one file each, which declares NAME, EXAMPLE and `command`. No list names them.
 
-Slow imports are made only at their use, so that `--help` and a wrong argument get an answer at once. Must not import
-another command; shared code is in this file.
+Slow imports are inside functions, so that `--help` and a wrong argument get an answer at once. Must not import another
+command; shared code is in this file.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Dask = Annotated[
 
 
 def find_base_dir(given: Path | None, context: typer.Context) -> Path | None:
-    """Return the base directory given after the sub-command, else the base directory given before it, else None."""
+    """Return the base directory given after the sub-command, else the one given before it, else None."""
     return given or (context.obj if isinstance(context.obj, Path) else None)
 
 
@@ -76,7 +76,7 @@ def find_run(name: str, base_dir: Path | None) -> Run:
 
 
 def find_runs(words: list[str], base_dir: Path | None) -> list[Run]:
-    """Open the runs that words name: each word is a run, or a folder with runs below it. Raises as `find_run` does."""
+    """Return the runs that words name. A word is a run, or a folder with runs below it. Raises as `find_run` does."""
     from collector.format.run import open_run
 
     found: list[Run] = []
@@ -114,8 +114,7 @@ def find_run_path(name: str, base_dir: Path | None) -> Path:
 
 
 def find_workers(jobs: int | None, dask: str | None, choose: Callable[[], int], most: int) -> Workers:
-    """Return the workers for tasks: a Dask cluster, `jobs` processes, or as many processes as `choose` returns, at most
-    `most`.
+    """Return the workers for tasks: a Dask cluster, `jobs` processes, or as many as `choose` returns, at most `most`.
 
     Raises UsageError if both `jobs` and `dask` are given, or if the cluster does not answer.
     """
@@ -134,7 +133,7 @@ def find_workers(jobs: int | None, dask: str | None, choose: Callable[[], int], 
 
 @contextmanager
 def show_progress(title: str) -> Iterator[Callable[[float], None]]:
-    """Yield a function that takes the share done. It draws a bar on a terminal, and draws nothing into a pipe."""
+    """Yield a function that takes the share done, 0 to 1. It draws a bar on a terminal, and nothing into a pipe."""
     if not sys.stderr.isatty():
         yield lambda share: None
         return

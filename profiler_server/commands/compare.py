@@ -89,8 +89,8 @@ def check_pair(words: list[str]) -> None:
 
 @contextlib.contextmanager
 def tell_documents(junit: Path | None, markdown: Path | None) -> Iterator[None]:
-    """Write an error of Stepscope that the block raises to the requested files. A CI system then does not find an older
-    file there.
+    """If the block raises an error of Stepscope, write it to the requested files, so that a CI system finds no older
+    file.
     """
     try:
         yield
@@ -117,9 +117,9 @@ def print_pair(a: Run, b: Run, rank: int | None, *, is_quiet: bool) -> dict[str,
 
 
 def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | None, limit: float) -> Verdict:
-    """Return the verdict on the new runs against the old runs.
+    """Return the verdict on the runs `new` against the runs `old`. `limit` is the slowdown that passes, as a fraction.
 
-    For a single pair, similar runs below the base directory show how much runs of the program differ.
+    With one run on each side, similar runs below `base` show how much runs of the program differ.
     """
     from profiler_server.analysis.compare.gate import find_like, judge
     from profiler_server.analysis.compare.run_times import read_times
@@ -173,7 +173,7 @@ def write_documents(verdict: Verdict, junit: Path | None, markdown: Path | None)
 
 
 def describe(found: Comparison) -> dict[str, Any]:
-    """Return the comparison as plain data, including the judgement of each line."""
+    """Return the comparison as plain data. Each phase and operator has its meaning, such as slower or noise."""
     from profiler_server.report.schema import pick
 
     return {

@@ -88,8 +88,8 @@ def tell_ended(number: int) -> None:
 
 
 def keep_ranks(run: Run, workers: Workers) -> None:
-    """Read the ranks of a very large run in advance, so that the first page of the run need not read them. Do nothing
-    for other runs.
+    """Read the ranks of a very large run and keep the results, so that its first page is fast. Do nothing for other
+    runs.
     """
     from profiler_server.derive.stamps import FEW_RANKS
 
@@ -103,7 +103,7 @@ def keep_ranks(run: Run, workers: Workers) -> None:
 
 
 def tell_result(run: Run) -> None:
-    """Print the imported ranks, how their job ended if known, and the data that their traces lack."""
+    """Print the imported ranks, how their job ended if known, and which data their traces lack."""
     from profiler_server.analysis.ranks.ending import find_end
     from profiler_server.diagnosis.end_sentences import describe_end
 

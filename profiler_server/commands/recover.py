@@ -58,7 +58,7 @@ def command(
 
 
 def _list_damage(rank: RankRun) -> list[str]:
-    """Describe a damaged rank.json, or each damaged table."""
+    """Return a line for a damaged rank.json, or else for each damaged table."""
     from collector.format.schema.tables import TABLES
 
     try:

@@ -122,7 +122,7 @@ def print_table(connection: duckdb.DuckDBPyConnection, query: str, limits: Limit
 def print_csv(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> bool:
     """Print the rows as CSV, and return whether rows were left out.
 
-    `limits.time_s` limits the query. Time in which the reader of a pipe blocks does not count.
+    `limits.time_s` limits the query. Time in which a full pipe blocks does not count.
     """
     from profiler_server.store.sql import write_rows
 

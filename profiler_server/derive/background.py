@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Watch:
-    """A mark on the answer to a request: whether it is provisional. A later answer will replace it, even if no file
-    changes.
+    """A mark on the answer to a request. A provisional answer lacks a result, so it may change without a change of a
+    file.
     """
 
     is_provisional: bool = False
@@ -36,7 +36,7 @@ _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 
 def watch_request() -> Watch:
-    """Return a new watch for provisional answers of this context, and of the threads that the context starts."""
+    """Return a new watch. It notices provisional answers in this context and in threads that the context starts."""
     watch = Watch()
     _WATCH.set(watch)
     return watch
@@ -85,7 +85,7 @@ class Background:
             return future
 
     def take_failure(self, key: Hashable) -> Exception | None:
-        """Return why work failed, None if it did not. The failure is forgotten, so that the next request tries the work
+        """Return the exception with which work failed, None if it did not. It is forgotten, so the next request tries
         again.
         """
         with self._lock:

@@ -70,14 +70,14 @@ class Derived(Generic[P, T]):
         return value
 
     def find(self, asked: Asked[T]) -> Entry[T] | None:
-        """Return the result in memory, whatever its stamp; None without one."""
+        """Return the result in memory, even if its files have changed; None without one."""
         return find_store().find(asked.key)
 
     def peek(self, *args: P.args, **kwargs: P.kwargs) -> T | NotReady:
         """Return the result, or at once the reason why it is not ready. The result of a recording rank may be seconds
         old.
 
-        Exceptions of the function pass through, from this call or from the background.
+        Exceptions of the function pass through, whether it ran in this call or in the background.
         """
         store, asked = find_store(), self.ask(*args, **kwargs)
         slices = count_slices(asked.rank)
@@ -96,7 +96,7 @@ class Derived(Generic[P, T]):
         return NotReady(f"{slices:,} slices are read in the background; what they tell appears here.", True)
 
     def ask(self, *args: P.args, **kwargs: P.kwargs) -> Asked[T]:
-        """Return a call as a request: the key of its result, the stamp of the files behind it, and the computation."""
+        """Return the call as data: the key of its result, the stamp of the files behind it, and the computation."""
         read = (*args, *kwargs.values()) if self._reads is None else self._reads(*args, **kwargs)
         return Asked((self, find_store().name(read)), read, lambda: self._compute(*args, **kwargs))
 
@@ -133,15 +133,15 @@ def derived(
     results.
 
     `reads` gets the arguments and returns the values on which the result depends, by default all arguments. `file` is a
-    unique name under which the result of a large rank is kept on disk. The first argument is then the rank, and the
-    result consists of dataclasses, numbers, texts and arrays of int64, float64 or float32. `is_sound` checks a result
-    that comes from disk, because anyone who can write beside the tables can forge a result.
+    unique name under which the result of a large rank is kept on disk. The first argument must then be the rank, and
+    the result must consist of dataclasses, numbers, texts and arrays of int64, float64 or float32. `is_sound` checks a
+    result that comes from disk, because anyone who can write beside the tables can forge a result.
     """
     return lambda compute: Derived(compute, reads, file, is_sound)
 
 
 class Asked(Generic[T]):
-    """One call: the key of its result, the stamp of the files behind its arguments, and the computation."""
+    """A call of a derived function: key of its result, stamp of the files behind its arguments, and the computation."""
 
     def __init__(self, key: Hashable, read: tuple[object, ...], compute: Callable[[], T]) -> None:
         self.key = key

@@ -1,8 +1,8 @@
 """A small result for each rank of a very large run, computed in the background and kept on disk.
 
 If many results are missing, several processes share the ranks. A page shows the results that are ready. Only a rank
-that changed is read again. This module knows nothing about the results: a result is a function of a rank's files, and
-of a number that is the same for the whole run.
+that changed is read again. This module knows nothing about the content of a result. It only knows that a result depends
+on a rank's files, and on a number that is the same for the whole run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Task:
 
 @dataclass(frozen=True)
 class SoFar(Generic[T]):
-    """The results of `total` ranks that are ready, in rank order. With `is_whole` none is missing; some may be old."""
+    """The results that are ready, of `total` ranks, in rank order. With `is_whole` none is missing; some may be old."""
 
     results: tuple[T, ...]
     total: int
@@ -66,10 +66,10 @@ class SoFar(Generic[T]):
 class _Look(Generic[T]):
     """The state of reading one run.
 
-    `known` has the results for files with the stamps `stamps`; None before the first full reading. `reading` has the
-    results of the unfinished reading. `prepared` is the value of `known` from which a page's other figures were last
-    prepared. `is_live` is true while a rank records. Such a run is read again from `again_s` on even if no file has
-    changed, because a process that dies changes no file.
+    `known` are the results for files with the stamps `stamps`; None before the first full reading. `reading` maps a
+    rank to its result in the unfinished reading. `prepared` is the value of `known` for which `Wanted.prepare` was last
+    called. `is_live` is true while a rank records. Such a run is read again from the time `again_s` on even if no file
+    has changed, because a process that dies changes no file.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -102,7 +102,7 @@ class Wanted(Generic[T]):
 class Reading(Generic[T]):
     """The functions that read a rank.
 
-    `compute` returns its result. `explain` returns the result for an unreadable rank, from the reason. `is_live`
+    `compute` returns its result. `explain` returns the result of an unreadable rank, given the reason. `is_live`
     returns whether a result can change without a change of a file. `refresh` returns such a result in its present
     state. `is_sound` checks a result that was read from disk.
     """
@@ -115,7 +115,7 @@ class Reading(Generic[T]):
 
 
 class ManyRanks(Generic[T]):
-    """A reader of many ranks. `read_task` is its method `read_task` under a name that another process can import."""
+    """A reader of many ranks. `read_task` must be given as a function that another process can import by its name."""
 
     def __init__(self, reading: Reading[T], read_task: Callable[[Task], list[T]]) -> None:
         self._reading = reading
@@ -197,7 +197,7 @@ class ManyRanks(Generic[T]):
         return tuple(found[rank] for rank in wanted.ranks)
 
     def _read_all(self, run: Run, ranks: Sequence[int], number: int) -> Iterator[tuple[int, T]]:
-        """Yield each rank with its result, known results first."""
+        """Yield each rank number with its result, known results first."""
         missing: dict[int, Asked[T]] = {}
         for rank, stamp in zip(ranks, stamp_ranks(run.path, ranks), strict=True):
             asked = self._derived.ask(run.read_rank(rank), number)
@@ -217,7 +217,7 @@ class ManyRanks(Generic[T]):
             yield rank, find_store().put(missing[rank].key, missing[rank].stamp, result)
 
     def _share_out(self, run: Run, ranks: list[int], workers: Workers, number: int) -> Iterator[tuple[int, T]]:
-        """Read ranks in several processes. If a rank kills its process, find this rank and mark it as unreadable."""
+        """Read ranks in several processes. A rank that kills its process is found and gets a result with the reason."""
         killers, size = 0, RANKS_PER_TASK
         while ranks and killers < MOST_KILLERS:
             tasks = [Task(run.path, tuple(ranks[at : at + size]), number) for at in range(0, len(ranks), size)]

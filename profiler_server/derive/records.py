@@ -36,7 +36,7 @@ from profiler_server.derive.store import Entry
 def list_roots(rank: RankRun, name: str) -> list[Path]:
     """Return the folders that may hold results of a rank, the preferred folder first. `name` is their hidden name.
 
-    Arrow, which writes the timelines, accepts no folder whose name is not UTF-8.
+    Arrow, which writes the timelines, rejects paths that are not UTF-8.
     """
     digest = blake2b(os.fsencode(rank.folder), digest_size=8).hexdigest()
     beside = [rank.folder / name] if is_plain(rank.folder) else []
@@ -44,13 +44,13 @@ def list_roots(rank: RankRun, name: str) -> list[Path]:
 
 
 def find_private() -> list[Path]:
-    """Return this user's private folder in the temporary directory; no folder if other users can write to it."""
+    """Return this user's private folder in the temporary directory, as a list; empty if other users can write to it."""
     private = _find_private()
     return [private] if _is_ours(private) else []
 
 
 def make_root(root: Path) -> None:
-    """Make the folder. Raises PermissionError if other users can write to it, RefusedError for a link, and OSError."""
+    """Make the folder. Raises PermissionError if others can write to it, RefusedError for a link, and OSError."""
     private = _find_private()
     if private in (root, root.parent):
         private.mkdir(mode=0o700, exist_ok=True)
@@ -97,7 +97,7 @@ class _Record(Generic[T]):
 
 
 class _Sealed(Generic[T]):
-    """Files of one type of result. Each holds the digest of the code and the stamp of the files behind the result."""
+    """Files with results of one type. Each has the program version's digest and the stamp of the files behind it."""
 
     def __init__(self, kind: Any, read: Callable[[Path], bytes], opener: Opener) -> None:
         self._decoder: Any = msgspec.msgpack.Decoder(_Record[kind], dec_hook=_decode_array)
@@ -139,8 +139,8 @@ class Records(Generic[T]):
         return next((Entry(stamp, result) for result in found if self._is_sound(result)), None)
 
     def write(self, rank: RankRun, stamp: Hashable, result: T) -> None:
-        """Write the result of a whole rank if possible. A recording rank is left out, because its result would soon be
-        old.
+        """Write a result of a rank without a selection, if possible. A recording rank is left out: the result would
+        soon be old.
         """
         try:
             if rank.lens == WHOLE and rank.state != "recording":
@@ -167,9 +167,7 @@ def _digest(raw: bytes) -> bytes:
 
 
 def unseal(sealed: bytes) -> bytes:
-    """Return the bytes that were given to `write_file`. Raises ValueError for a file that was cut or changed after
-    that.
-    """
+    """Return the bytes that were given to `write_file`. Raises ValueError if the file was cut or changed since then."""
     raw = sealed[_DIGEST_BYTES:]
     if sealed[:_DIGEST_BYTES] != _digest(raw):
         raise ValueError("the file is not as it was written")
@@ -229,7 +227,7 @@ FILE_NAME = ".stepscope-summaries"
 
 @dataclass(frozen=True)
 class Summary(Generic[T]):
-    """A `value` that was read from the files of a run when they had this `stamp`."""
+    """A `value` that was read from a run's files when they had this `stamp`."""
 
     stamp: Stamp
     value: T

@@ -1,5 +1,5 @@
-"""Stamps of a run's files, and a check for runs that have ended. A stamp changes with any file; making it opens no
-file.
+"""Stamps of a run's files, and a check for runs that have ended. A stamp changes with any file. To make it, no file is
+opened.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def stamp_tables(folder: Path, tables: Iterable[str]) -> Stamp:
 
 
 def shorten_stamp(stamp: Hashable) -> str:
-    """Return 16 hexadecimal digits for a stamp, or for a tuple with a stamp. They stand for it in a file name or URL."""
+    """Return 16 hexadecimal digits that stand for a stamp, or a tuple with a stamp, in a file name or URL."""
     return hashlib.sha256(repr(stamp).encode()).hexdigest()[:16]
 
 
@@ -116,8 +116,8 @@ Entry = tuple[str, int, int, int, int]
 def find_finished(run_path: Path) -> str | None:
     """Return a text that changes with any file of a run, if the run has ended and its files have not changed lately.
 
-    None for a run that records or has just changed, and for a run with a link, because the target of a link can change
-    unseen. For a run of very many files the text may be LOOK_AGAIN_S old.
+    None for a run that records or has just changed. None also for a run with a link, because the target of a link can
+    change unseen. For a run of very many files the text may be LOOK_AGAIN_S old.
     """
     store, key, begun_s = find_store(), ("finished", str(run_path)), time.monotonic()
     known = store.find(key)
@@ -143,11 +143,11 @@ def _look(run_path: Path) -> tuple[str | None, int]:
 
 
 class _LinkError(Exception):
-    """A run holds a symbolic link."""
+    """A run contains a symbolic link."""
 
 
 def _list_entries(folder: Path, depth: int = 3) -> Iterator[Entry]:
-    """Yield path, times, size and inode number of every file and folder down to `depth`, in order of names.
+    """Yield path, times, size and inode number of every file and folder down to `depth`, sorted by name.
 
     Hidden entries, such as caches, are left out. Times and size of a folder are 0. Raises _LinkError for a link.
     """
@@ -171,7 +171,7 @@ class _State(msgspec.Struct):
 
 
 def _read_ended(run: Run) -> bool:
-    """Return whether every rank has recorded its end. A rank that only fell silent may still be alive.
+    """Return whether every rank has recorded its end. A rank that stopped writing without an end may still be alive.
 
     Other fields of the manifests are not parsed, because this would take seconds for thousands of ranks.
     """

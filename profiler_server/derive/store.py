@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Entry(Generic[T]):
-    """A value, and the stamp of the files behind it."""
+    """A value, the stamp of the files behind it, its approximate size, and when it was true (`time.monotonic`)."""
 
     stamp: Hashable
     value: T
@@ -43,7 +43,7 @@ class Entry(Generic[T]):
 
 
 class Same(weakref.ref[Any]):
-    """An argument that is compared by identity. Results derived from the argument are dropped together with it."""
+    """An argument that is compared by identity, held weakly. When it is gone, results derived from it are dropped."""
 
     __slots__ = ("_id",)
     _id: int
@@ -63,8 +63,8 @@ class Same(weakref.ref[Any]):
 class Store:
     """A thread-safe cache of at most `most_bytes`. The least recently used values are dropped first.
 
-    `background` runs the work for which pages wait. `many` reads the ranks of very large runs, in processes that
-    `choose_workers` returns. Reading stops once `stopping` is set.
+    `background` runs work in threads, so that pages need not wait. `many` reads the ranks of very large runs, in
+    processes that `choose_workers` returns. Reading stops once `stopping` is set.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -87,7 +87,7 @@ class Store:
 
     @contextmanager
     def held(self) -> Iterator[Store]:
-        """Make this the store for results derived in this context, and in background work of this context."""
+        """Make this the current store, in this context and in background work that it starts."""
         token = HELD.set(self)
         try:
             yield self
@@ -115,7 +115,7 @@ class Store:
                     self._computing.pop(key, None)
 
     def find(self, key: Hashable) -> Entry[Any] | None:
-        """Return the entry under `key`, whatever its stamp; None without one."""
+        """Return the entry under `key`, even if its stamp is old; None without one."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
@@ -123,7 +123,7 @@ class Store:
             return entry
 
     def put(self, key: Hashable, stamp: Hashable, value: T, made_s: float | None = None) -> T:
-        """Keep a value and return it. The value was true at `made_s`, or is true now if `made_s` is None."""
+        """Keep a value and return it. `made_s` is the time at which the value was true, by default now."""
         entry = Entry(stamp, value, measure_bytes(value), time.monotonic() if made_s is None else made_s)
         with self._lock:
             if self._has_orphans:
@@ -154,7 +154,7 @@ class Store:
         self._has_orphans = True  # and no more: this may come at any moment, in any thread
 
     def part(self, make: Callable[[], T]) -> T:
-        """Return the object that a class or function makes without arguments; it is made once and kept."""
+        """Return `make()`. It is called once; the object is kept and returned again."""
         with self._lock:
             if make not in self._parts:
                 self._parts[make] = make()
@@ -168,8 +168,8 @@ class Store:
 
 
 def find_store() -> Store:
-    """Return the current store. Without one, open a new store and keep it, because a script usually makes several
-    requests.
+    """Return the current store. If there is none, open one and keep it, because a script usually makes several
+    calls.
     """
     held = HELD.get()
     if not isinstance(held, Store):

@@ -1,5 +1,5 @@
-"""The diagnosis of a rank: from its tables to the cause that bounds its steps.
+"""The diagnosis of a rank: from its tables to what its steps are bound by.
 
-`rules` judge the measured facts; `ranking` predicts and orders. `limits` holds the thresholds. Of this package, rules
+`rules` judge the measured facts; `ranking` predicts and orders. `limits` has the thresholds. Of this package, rules
 import only `limits` and `what_if`. Must not import torch.
 """

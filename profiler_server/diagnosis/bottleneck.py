@@ -1,4 +1,4 @@
-"""The stage of a data pipeline that holds up the steps. The pipeline is a DataLoader's or the user's own.
+"""The stage of a data pipeline that limits the steps. The pipeline is a DataLoader's or the user's own.
 
 The verdict and every page use this module, so that they agree.
 """
@@ -68,7 +68,7 @@ def find_bottleneck(
 
 
 def _waits_at_starts(wait_frac: float, regular_frac: float) -> bool:
-    """Return whether epoch starts hold most of the wait, and the other steps by themselves are not highly input-bound."""
+    """Return whether most of the wait is at epoch starts, and the other steps alone are not highly input-bound."""
     if regular_frac < limits.MODERATE_WAIT_FRAC:
         return True
     return regular_frac < limits.HIGH_WAIT_FRAC and regular_frac < (1.0 - limits.LATE_WAIT_FRAC) * wait_frac
@@ -101,7 +101,7 @@ _DOING = {"read": "reading", "transform": "transforming", "collate": "collating"
 def _are_workers_late(first: Readiness, last: Readiness, load: WorkerLoad | None) -> bool:
     """Return whether the step waits for batches that the workers have not finished.
 
-    A queue also lacks a batch that is finished and on its way. So a missing batch alone does not blame the workers. In
+    A batch that is finished but still being sent is also missing in the queue. So missing batches do not suffice. In
     addition, the wait must end when the batch is finished, or the workers must be busy.
     """
     lacks = _is_late(first) and _is_late(last)
@@ -207,7 +207,7 @@ def _explain_own(stages: Sequence[OwnStage], limit: OwnStage, busy: float) -> li
 class Demand:
     """The demand of the steps on a loader: batches per step, and the share of the step spent waiting for them.
 
-    The share is given for the mean step and for a regular step, which takes `regular_ns`.
+    `wait_frac` is for the mean step, `regular_frac` for a regular step, which takes `regular_ns`.
     """
 
     fetches: float
@@ -217,7 +217,7 @@ class Demand:
 
 
 def measure_demand(feed: Feed, selection: StepSelection) -> Demand:
-    """Measure the demand of these steps. At least one step must be regular."""
+    """Return the demand of the steps. At least one step must be regular."""
     kept, regular = selection.kept, selection.regular
     mean_ns, regular_ns = (float(selection.duration_ns[chosen].mean()) for chosen in (kept, regular))
     return Demand(
@@ -236,7 +236,7 @@ def find_limit(
     batches: BatchTimes | None,
     host: HostLoad | None,
 ) -> Bottleneck:
-    """Return the limit of the steps. `host` is the load while the steps ran, `batches` the work on each batch."""
+    """Return what limits the steps. `host` is the load while the steps ran, `batches` the work on each batch."""
     if loader is None and (stages := read_or((), read_own, rank)):
         limit = find_own_bottleneck(stages, demand.regular_frac)
         if limit.stage is None or demand.regular_frac >= limits.MODERATE_WAIT_FRAC:
@@ -253,7 +253,7 @@ def find_limit(
 
 
 def read_limit(rank: RankRun, number: int | None) -> Bottleneck:
-    """Return the limit of the steps that the loader with this number feeds. Raises as `RankRun.table` does."""
+    """Return what limits the steps that the loader with this number feeds. Raises as `RankRun.table` does."""
     rows = read_step_rows(rank).steps
     train, selection = train_steps(rows), select_steps(rows)
     feed = next((feed for feed in read_feeds(rank, train) if feed.loader == number), None)

@@ -45,9 +45,9 @@ _OF_DDP = ("find_unused_parameters", "gradient_as_bucket_view", "static_graph", 
 class LineChange:
     """A function or line of the user, with its time in the mean step of both runs in ns; 0 if it has no sample.
 
-    `subject` is its name in advice. `is_loading` marks work of the loader; the time of such work is the step's wait for
-    it. `is_bound` marks a line without a sample in the run with the shorter step, which has too few samples to show
-    that the line is gone. The time there is then an upper bound.
+    `subject` is its name in advice. With `is_loading` it is work of the loader, and the times are the step's wait for
+    it. With `is_bound` it has no sample in the run with the shorter step. That run has too few samples to show that the
+    line is gone, so the time there is an upper bound.
     """
 
     name: str
@@ -63,7 +63,7 @@ class LineChange:
 
 
 def list_mended(changes: Sequence[LineChange]) -> tuple[str, ...]:
-    """Return the lines that take less time, without lines that a new line only replaces."""
+    """Return the names of lines that take less time, without lines that a new line only replaces."""
     new_ns = max((entry.after_ns for entry in changes if not entry.before_ns), default=0.0)
     return tuple(entry.subject for entry in changes if -entry.change_ns > 2.0 * new_ns)
 
@@ -110,16 +110,16 @@ def find_line_changes(
 
 
 def _has_other_median(found: Comparison) -> bool:
-    """Return whether the median step differs by much, in the direction of the mean. A few long steps may hide this in
-    the mean.
+    """Return whether the median step changed much, in the direction of the mean. A few long steps may hide this in the
+    mean.
     """
     short, long = sorted((found.a_median_ns, found.b_median_ns))
     return short < LESS_FRAC * long and (found.b_median_ns - found.a_median_ns) * found.step.change_ns > 0
 
 
 def _choose(step: Difference, changes: Sequence[LineChange]) -> tuple[LineChange, ...]:
-    """Return the largest changes. None are returned if they sum to more than the change of the step, because a line may
-    be missing.
+    """Return the largest changes. Empty if they sum to more than the change of the step, because a line may then be
+    missing.
     """
     if abs(sum(entry.change_ns for entry in changes)) > _MOST_RATIO * abs(step.change_ns):
         return ()
@@ -163,7 +163,7 @@ def _find_share(spot: Hotspot, lines: Lines) -> float:
 
 
 def pair_loaders(before: Sequence[Loader], after: Sequence[Loader]) -> Iterator[tuple[Loader, Loader]]:
-    """Pair each loader with the later run's loader of the same data set, in order."""
+    """Yield each loader with the later run's loader of the same data set, in order."""
     left = list(after)
     for loader in before:
         same = next((other for other in left if other.dataset == loader.dataset), None)
@@ -220,7 +220,7 @@ def _spell(value: object) -> str:
 
 
 def _compare_arguments(before: Sequence[str], after: Sequence[str]) -> Iterator[SettingChange]:
-    """Yield the differences in the arguments of the script, each with the option before it."""
+    """Yield the differences in the script's arguments. Each is named by the option before it."""
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     for kind, begin, end, later, until in matcher.get_opcodes():
         if kind != "equal":

@@ -1,4 +1,4 @@
-"""Sentences for pages on the agreement between the clocks of several ranks."""
+"""Sentences for pages on how well the clocks of several ranks agree."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _LACKS: Mapping[Lack, str] = {
 
 
 def describe_clocks(clocks: Sequence[RankClock]) -> str:
-    """Describe which clock is the reference, how well the other clocks agree with it, and which cannot be compared;
-    empty for one rank.
+    """Return text on which clock is the reference, how well the others agree with it, and which are unknown; "" for one
+    rank.
     """
     if len(clocks) < 2:
         return ""

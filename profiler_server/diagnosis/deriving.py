@@ -56,7 +56,7 @@ def _derive_steps(steps: Steps) -> Steps:
 
 
 def _name_cause(steps: Steps, stalls: Ints, usual_ns: float) -> str:
-    """Return the interruption that held up the training thread in most of the stalled steps; "" if none did."""
+    """Return the interruption of the training thread that explains most of the stalled steps; "" if none does."""
     starts, durations = read_column(steps.rows, "start_ns"), steps.selection.duration_ns
     causes = StepCauses(steps.interruptions, starts, starts + durations, steps.selection.kept)
     found = [causes.find(int(at), float(durations[at]) - usual_ns) for at in stalls[:_MOST_LOOKED_AT]]
@@ -80,8 +80,8 @@ def _choose(case: Case) -> Choices:
 def choose_workers(case: Case) -> Choice:
     """Return the smallest number of workers whose step is within 3 % of the best, as `collector.estimate` does.
 
-    If the simulation does not reproduce the run, the number is W = S / (T − D): the work S on the batches of a step,
-    divided by the step T without its wait D for data.
+    If the simulation does not reproduce the run, the number is W = S / (T − D). S is the work on the batches of a step,
+    T the step, and D its wait for data.
     """
     loop = case.loading.loop
     most = bound_workers(case.host.cores, case.loading.cpu_need)
@@ -99,9 +99,9 @@ def _choose_prefetch(model: LoopModel) -> int:
 
 
 def _find_fewer(case: Case, workers: int) -> int | None:
-    """Return the number of workers, at most the number of cores, that keeps the step as short as now.
+    """Return a number of workers, at most that of the cores, that keeps the step as short as now.
 
-    None if the step would get longer, if the workers are no more than the cores, or if the simulation cannot answer.
+    None if the step would get longer, if there are no more workers than cores, or if the simulation is not trusted.
     """
     loop, most = case.loading.loop, max(1, int(case.host.cores))
     if workers <= case.host.cores or not loop.trusted or case.loading.cpu_need <= CAPPED_NEED:
@@ -112,10 +112,10 @@ def _find_fewer(case: Case, workers: int) -> int | None:
 
 
 def _find_spared_ns(case: Case) -> float:
-    """Return the time in ns that a step queues for a processor because workers hold it.
+    """Return the time in ns that a step waits for a processor because workers hold it.
 
-    It is at most the time that the training thread queued. It is also at most the time that a step without workers
-    would save.
+    It is at most the time that the training thread waited for a processor. It is also at most the time that a step
+    without workers would save.
     """
     load, loop = case.host.load, case.loading.loop
     if load is None or not load.queued_frac or not loop.trusted or not loop.model.workers:
@@ -136,7 +136,7 @@ class _Asked(dict[K, V]):
 
 
 def name_samples(stacks: Stacks, loader: int | None, keeps_tracebacks: bool) -> Sampled:
-    """Return the functions that the samples show. The stages are those of the given loader."""
+    """Return the functions that the samples show. The stages are those of the loader with this number."""
     through, whole = stacks.count_through("forward", *_KEEPS_TRACEBACK) if keeps_tracebacks else (0, 0)
     tracebacks = SampledShare(whole, through / whole, *bound_share(through, whole)) if whole >= LEAST_SAMPLES else None
     return Sampled(

@@ -1,4 +1,4 @@
-"""Sentences on how a job ended or stands still: the first line of every page and report of such a job."""
+"""Sentences on how a job ended or stands still. They are the first line of every page and report of such a job."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ _SOURCE = re.compile(r"\[\S+\.(cc|cpp|h):\d+\]")
 
 
 def name_title(end: End) -> str:
-    """Return the title of a notice on an end."""
+    """Return the title of a notice on the end of a job."""
     if isinstance(end, Hang):
         return end.title
     return "The job stands still" if isinstance(end, Standing) else "The job did not end well"
 
 
 def find_kind(end: End) -> str:
-    """Return the kind of an end, as the report and the texts name it."""
+    """Return the kind of an end, as reports and texts name it."""
     return "waited" if isinstance(end, Stop) else name_kind(end)
 
 
 def describe_end(end: End) -> str:
-    """Describe how a job ended, or how it stands still."""
+    """Return a sentence on how a job ended or stands still."""
     match end:
         case Hang():
             return end.told or _describe_hang(end)
@@ -101,7 +101,7 @@ def _describe_death(end: Killed | CutOff) -> str:
 
 
 def _describe_stop(end: Stop) -> str:
-    """Describe which rank the others waited for when a job hung or was killed, and the position of that rank."""
+    """Return a sentence on which rank the others waited for when a job hung or was ended, and where this rank was."""
     first = end.missing[0]
     figures = {
         "missing": [place.rank for place in end.missing],
@@ -140,7 +140,7 @@ def list_attempt_lines(run: Run) -> tuple[AttemptLine, ...]:
 
 
 def say_attempts(lines: Sequence[AttemptLine]) -> str:
-    """Describe which attempt of its job a run is, and how the others ended; "" for a job that was started once."""
+    """Return text on which attempt a run is, and how the others ended; "" for a job that was started once."""
     own = next((line for line in lines if line.is_this), None)
     if own is None:
         return ""
@@ -160,8 +160,7 @@ def spell_reports(lines: Sequence[AttemptLine]) -> list[str]:
 def say_first(run: Run, has_steps: bool) -> str:
     """Return the first line of a run's page: how its job ended or stands still; "" for neither.
 
-    If the run is an attempt without a step, the line describes how the earlier attempts ended, because the job failed
-    in them.
+    If the run is an attempt without a step, the line is about the earlier attempts, because the job failed in them.
     """
     end = find_end(run)
     told = describe_end(end) if end is not None else ""
@@ -170,7 +169,7 @@ def say_first(run: Run, has_steps: bool) -> str:
 
 
 def recall_standstills(ranks: Iterable[RankRun]) -> str:
-    """Describe the times and places at which a job stood still and then went on; "" if it never did."""
+    """Return text on when and where a job stood still and then went on; "" if it never did."""
     found: list[Standstill] = []
     for rank in itertools.islice(ranks, MOST_RANKS):
         with contextlib.suppress(RunError):

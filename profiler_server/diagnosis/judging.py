@@ -1,4 +1,4 @@
-"""The bound of a run, the first change to make, and the gain of this change."""
+"""The diagnosis of a rank: what it is bound by, the first change to make, and the gain of this change."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SEVERITIES = ("high", "medium", "low", "info")
 
 
 def diagnose(run: Run, rank: int) -> Diagnosis:
-    """Judge one rank of a run.
+    """Return the diagnosis of one rank of a run.
 
     A rank without steps gets the kind `pipeline` if it recorded stages of the user's own pipeline. Otherwise it gets
     the kind `unknown` and a sentence with the reason. Raises RunNotFoundError, NewerSchemaError or TableBrokenError if
@@ -57,7 +57,7 @@ def diagnose(run: Run, rank: int) -> Diagnosis:
 
 @derived()
 def _judge_run(run: Run, rank: int) -> Diagnosis:
-    """Judge a rank. The sentence begins with how the job ended or stands still, if it did."""
+    """Return the diagnosis of a rank. If its job ended badly or stands still, the sentence begins with this."""
     found = _judge_steps(run, rank)
     end = say_first(run, has_steps=count_ended(run) > 0)
     stood = recall_standstills(run.read_rank(number) for number in run.ranks)
@@ -82,7 +82,7 @@ def _judge_steps(run: Run, rank: int) -> Diagnosis:
 
 
 def _judge_pipeline(rank: RankRun) -> Diagnosis:
-    """Judge a rank without steps: the stages of its own pipeline bound it, or its kind is unknown."""
+    """Return the diagnosis of a rank without steps: bound by a stage of its own pipeline, or unknown."""
     why = _explain_no_steps(rank)
     stages = read_or(None, read_stages, rank, None)
     own = () if stages is None else read_or((), summarize_own, select_own(stages))
@@ -110,7 +110,7 @@ def _explain_no_steps(rank: RankRun) -> str:
 
 
 def judge(case: Case) -> Diagnosis:
-    """Apply every rule to a case and order the findings.
+    """Apply every rule to a case, and return the findings in order.
 
     No step time is predicted from fewer than 20 steady steps. A recorded run has 20 steps within seconds, so its rules
     wait for them. A trace of a few steps never gets more, so its rules report their findings at once.
@@ -147,7 +147,7 @@ def judge(case: Case) -> Diagnosis:
 
 
 def _choose_looks(known: Sequence[Suggestion], findings: Findings) -> list[Suggestion]:
-    """Return the findings that are worth a look, without those that something else already names.
+    """Return the findings that are worth a look, without those whose function or line a known suggestion names.
 
     The first finding of each rule comes first, then the second of each. Among these, findings with a change come before
     mere places, and larger possible gains come first.
@@ -170,7 +170,7 @@ def _names(known: Sequence[Suggestion], found: Finding) -> bool:
 
 
 def _find_leads(case: Case, findings: Findings, claims: Sequence[Claim]) -> list[Suggestion]:
-    """Return the suggestions that save more time between the steps than any change of the step would save."""
+    """Return suggestions that save more time between the steps than any change of the step. They come first."""
     if not claims:
         return []
     most = max(1.0 - claim.usual_ns / case.steps.mean_ns for claim in claims)
@@ -189,7 +189,7 @@ def _explain_silence(case: Case, steady: int) -> str:
 
 @dataclass(frozen=True)
 class Heard:
-    """The results of all rules on a case: findings, missing signals, and one line for each rule that failed."""
+    """The results of all rules: findings, rules without their signal, and one line for each rule that failed."""
 
     findings: Findings
     abstained: list[Abstention]
@@ -197,7 +197,7 @@ class Heard:
 
 
 def hear_rules(case: Case) -> Heard:
-    """Run every rule. A rule that fails returns nothing and does not stop the others."""
+    """Apply every rule. A rule that fails gives no finding and does not stop the others."""
     found = find_rules()
     heard = Heard([], [], [*found.failures])
     start = Fixed(case.loading.loop.model, case.steps.mean_ns, {})
@@ -216,7 +216,7 @@ def hear_rules(case: Case) -> Heard:
 
 
 def _edge(what: str, failures: list[str]) -> Edge:
-    """Return a guard that turns an exception of a rule into one line, because a rule may meet unexpected data."""
+    """Return a context that turns an exception of a rule into one line, because a rule may meet unexpected data."""
 
     def tell(error: Exception) -> None:
         _log.warning("%s: %r", what, error, exc_info=error)
@@ -260,7 +260,7 @@ def _ask_for_steps(case: Case, steady: int) -> Abstention:
 
 @dataclass(frozen=True)
 class Room:
-    """All rules found, and one line for each rule module that could not be imported."""
+    """All rules that were found, and one line for each module of rules that could not be imported."""
 
     rules: tuple[Rule, ...]
     failures: tuple[str, ...]

@@ -1,9 +1,9 @@
 """The settings of a training that can be changed from outside, each in one place: what it affects, its value, and
 values to try.
 
-The work that a setting affects is the most that a change can gain. `profiler-run --try` tries the changes in the order
-of these gains. For some changes a rule predicts the step. Any other change, to a value that is usually best, is worth a
-look. Its words are in `words/texts/knobs.txt`.
+A change can gain at most the work that the setting affects. `profiler-run --try` tries the changes in the order of
+these gains. For some changes a rule predicts the step. Any other change, if it is to a value that is usually best, is
+worth a look. Its words are in `words/texts/knobs.txt`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from profiler_server.facts.case import Case
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a setting. At most one change with the same `knob` is made. `code` is the line that the user would
+    """A change of a setting. Only one change of each `knob` is made at a time. `code` is the line that the user would
     write.
 
     `change` is what a trial sets; empty if a trial cannot make the change. `place` names the user's calls that the
-    change rewrites. The change sets `keywords` in the call (None removes one); without `keywords` it puts `code` in the
-    place of the call. `is_slow` means that a trial takes much longer than others. `look` is the case of the text that
-    explains why the change is usually better, "" if it is not.
+    change rewrites: it sets `keywords` in them (None removes one), or puts `code` in their place if `keywords` is None.
+    `is_slow` means that a trial takes much longer than others. `look` is the case of the text that explains why the
+    change is usually better, "" if it is not.
     """
 
     knob: str
@@ -220,7 +220,7 @@ def _flush_subnormals(case: Case, asked: Asked) -> Iterator[Change]:
 
 
 def _is_of_modules(case: Case) -> bool:
-    """Return whether the user's line with the most operators is the forward of a module, which a compiler can take."""
+    """Return whether the user's line with the most operators is the forward of a module, so that it can be compiled."""
     lines = [spot for spot in (case.lines.hotspots if case.lines is not None else ()) if spot.work is not None]
     most = max(lines, key=lambda spot: spot.work.calls if spot.work is not None else 0.0, default=None)
     return most is not None and most.function.endswith(".forward")

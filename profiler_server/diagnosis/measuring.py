@@ -73,10 +73,10 @@ many cores."""
 
 
 def measure_case(run: Run, rank: RankRun) -> Case | None:
-    """Measure one rank; None if it has no step to judge.
+    """Return the case of one rank; None if it has no step to judge.
 
     A run that only infers is judged by its evaluation batches. Raises TableMissingError, TableBrokenError or
-    NewerSchemaError if the steps cannot be read. Any other damaged table is treated as not collected.
+    NewerSchemaError if the steps cannot be read. Any other damaged table counts as not collected.
     """
     manifest = rank.manifest
     rows = count_as_steps(_drop_empty(rank.table("steps")))
@@ -129,7 +129,7 @@ def _ask_device(rank: RankRun, measure: Callable[[RankRun], T | None]) -> T | No
 
 
 def _take(kind: type[T], entry: Any) -> T:
-    """Return the fields that the rules read, from a manifest entry or from the step selection."""
+    """Return an object of type `kind` with the fields of the same name of a manifest entry or the step selection."""
     return kind(**{field.name: getattr(entry, field.name) for field in fields(kind)})  # type: ignore[arg-type]
 
 
@@ -161,7 +161,7 @@ def _measure_calls(rank: RankRun) -> tuple[ModelCalls, ...]:
 
 
 def _drop_empty(rows: pa.Table) -> pa.Table:
-    """Drop rows of zero length, such as steps of a trace that lost its durations."""
+    """Return the rows without those of zero length, such as steps of a trace that lost its durations."""
     return rows.filter(pc.greater(rows["duration_ns"], 0))
 
 
@@ -234,7 +234,7 @@ def _measure_loading(
 
 
 def _leave_sampling(feed: Feed, sampler: SamplerTimes | None) -> Feed:
-    """Return the feed without the sampler's time: no worker can take this work off the training thread."""
+    """Return the feed without the time of the sampler, because workers cannot do this work of the training thread."""
     if sampler is None:
         return feed
     sampled_ns = (sampler.batch_ns * feed.fetches).astype(np.int64)
@@ -242,15 +242,14 @@ def _leave_sampling(feed: Feed, sampler: SamplerTimes | None) -> Feed:
 
 
 def _find_reader(watched: Loader | None) -> Loader | None:
-    """Return the watched input if the training thread reads it itself, else None. Such an input works like a loader
-    without workers.
+    """Return the watched iterable if the training thread reads it itself, else None. It works like a loader without
+    workers.
     """
     return watched if watched is not None and watched.reads_ahead is False else None
 
 
 def _assume_loader(manifest: RankManifest) -> Loader | None:
-    """Return a stand-in loader without workers if the trace shows that the training process made its batches itself;
-    else None.
+    """Return a loader without workers if a trace shows that the training process made its batches itself; else None.
 
     The wait for a batch is then the time to make the batch.
     """
@@ -265,11 +264,11 @@ def _read_batches(rank: RankRun, loader: Loader) -> BatchTimes | None:
 
 
 def _read_host(run: Run, rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
-    """Return the load between two times; None if not sampled. In it, `others` has only cores that other programs took
-    from this run.
+    """Return the load between two times; None if not sampled. `others` only has cores that other programs took from
+    this run.
 
-    Other ranks of the run on this host do not count as other programs. Programs on cores that the run may not use
-    disturb nothing.
+    Other ranks of the run on this host do not count as other programs, and neither do programs on cores that the run
+    may not use.
     """
     load = read_or(None, summarize_host, rank, start_ns, end_ns)
     if load is None:
@@ -295,7 +294,7 @@ def _count_cores(rank: RankRun, host: str, start_ns: int, end_ns: int) -> float:
 
 
 def _read_loads(run: Run, rank: RankRun, train: pa.Table, selection: StepSelection) -> list[HostLoad | None]:
-    """Return the load while all steps ran, and during the first and the last sixth of the regular steps."""
+    """Return three loads: while all steps ran, and during the first and the last sixth of the regular steps."""
     starts = read_integers(train, "start_ns")
     ends = starts + selection.duration_ns
     parts = np.array_split(np.flatnonzero(selection.regular), DRIFT_PARTS)

@@ -1,13 +1,12 @@
-"""The outcome of advice: the suggestions of an earlier run, those that the later run followed, whether the step is as
-predicted, and the lines and settings that changed.
+"""The outcome of advice: suggestions of an earlier run that a later run followed, whether the step is as predicted, and
+the lines and settings that changed.
 
 A suggestion with settings counts as followed if the later run has these settings and the earlier run did not. A
-suggestion of other code counts as followed in two cases: its rule is now silent, and the step and the work in question
-are clearly shorter; or a line that it names is clearly shorter. A slow rank counts as mended if no rank is slow any
-more. Evaluation counts as reduced if less of it was recorded.
+suggestion of other code counts as followed in two cases: its rule finds nothing any more, and the step and the work in
+question are clearly shorter; or a line that it names is clearly shorter. Advice on a slow rank counts as followed if no
+rank is slow any more, advice on evaluation if less of it was recorded.
 
-A prediction is judged only by the phases that its advice covers. Other changes count neither for nor against the
-prediction.
+A prediction is judged only by the phases that its advice covers. Other changes count neither for nor against it.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class LessEvaluation:
-    """Followed advice to evaluate less. The times in ns are for training with evaluation, and for evaluation alone.
+    """The outcome of advice to evaluate less. Times in ns are for training with evaluation, and for evaluation alone.
 
     All times are for the step count of the earlier run. Each step counts with its length in its own run.
     """
@@ -84,11 +83,11 @@ class Outcome:
     """The advice of the earlier run that the later run followed, and the changes between the runs. `step` compares the
     mean step of both runs, `phases` its phases.
 
-    `evaluation`, `mended`, `unpredicted` and `silent` are advice without a predicted step time. `mended` has titles
-    about a slow rank. `unpredicted` has titles of advice whose settings are set, or whose line takes less time.
-    `silent` has titles of advice whose rule finds nothing in the later, shorter step. If these two have one entry,
-    `least_step_ns` is the bound that came with it. `beside` has titles of advice with a bound that was followed together
-    with `taken`.
+    `taken` is advice with a predicted step time. `evaluation`, `mended`, `unpredicted` and `silent` are advice without
+    one. `mended` has titles about a slow rank. `unpredicted` has titles of advice whose settings are set, or whose line
+    takes less time. `silent` has titles of advice whose rule finds nothing in the later, shorter step. If these two
+    have one entry together, `least_step_ns` is the bound that came with it. `beside` has titles of advice with a bound
+    that was followed together with `taken`.
     """
 
     step: Difference
@@ -107,8 +106,7 @@ class Outcome:
 
     @property
     def judged(self) -> Taken | None:
-        """The prediction that the later run can judge; None if several were followed at once, since they cannot be
-        separated."""
+        """The prediction to judge. None if several were followed at once, since their effects cannot be separated."""
         return self.taken[0] if len(self.taken) == 1 and not self.beside else None
 
     @property
@@ -131,9 +129,10 @@ class Outcome:
 
     @property
     def measured_ns(self) -> float:
-        """The step to compare with the prediction, without the time that other phases clearly saved.
+        """The later step, without the time that phases outside the advice clearly saved. It is compared with the
+        prediction.
 
-        Time that other phases clearly added stays included, because it may be a cost of the change.
+        Time that they clearly added stays included, because it may be a cost of the change.
         """
         if self.is_alone:
             return self.step.b_ns
@@ -214,10 +213,10 @@ def judge_outcome(before: Run, after: Run) -> Outcome | None:
 
 @dataclass(frozen=True)
 class _Seen:
-    """Evidence in the later run.
+    """Evidence from the later run.
 
-    `later` has the rules that fire or cannot be judged. `loaders` pairs its loaders with the earlier loaders. `pages`
-    has the pages that show less work, `shorter` the phases that are clearly shorter, and `lines` the lines that take
+    `later` are the rules that find something or cannot be judged. `loaders` pairs earlier and later loaders. `pages`
+    are the pages that show less work, `shorter` the phases that are clearly shorter, and `lines` the lines that take
     less time. `is_even` is true if no rank is slow any more.
     """
 
@@ -266,7 +265,7 @@ def _is_even(before: Run, after: Run) -> bool:
 
 
 def _judge_evaluation(entry: Suggestion, ranks: tuple[RankRun, RankRun]) -> LessEvaluation | None:
-    """Return the effect of less evaluation, per step. It requires that the later run evaluates less and is not much
+    """Return the effect of less evaluation; None unless the later run evaluates less per step and is not much
     shorter.
     """
     if entry.rule != _EVALUATION or entry.saved_per_step_frac <= 0.0:
@@ -302,7 +301,7 @@ def find_outcome(before: Run, after: Run) -> Outcome | None:
 def _find_shortened(ranks: tuple[RankRun, RankRun], compared: Comparison) -> frozenset[str]:
     """Return the pages whose work clearly shrank in the later run, if its step is clearly faster.
 
-    Workers that keep up silence the rules about their work. So for the loader, the work itself must shrink.
+    More workers can hide the loader's work. So for the loader, the work itself must shrink.
     """
     if not (compared.step.is_clear and compared.step.change_ns < 0):
         return frozenset()

@@ -1,6 +1,4 @@
-"""Sentences on the outcome of the advice of an earlier run, and on later changes. They are the same on every page and
-report.
-"""
+"""Sentences on the outcome of the advice of an earlier run, and on later changes. All pages and reports use them."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ def _list_sentences(found: Outcome) -> Iterator[str]:
 
 
 def _begin(sentence: str) -> str:
-    """Begin a sentence with a capital letter, unless it begins with a name from the user's code."""
+    """Return a sentence with a capital letter at its start, unless it begins with a name from the user's code."""
     return f"T{sentence[1:]}" if sentence.startswith("the ") else sentence
 
 

@@ -1,4 +1,4 @@
-"""Sentences for pages and the report on the ranks of a job: their common traits, and where a rank differs."""
+"""Sentences for pages and the report on the ranks of a job: what they have in common, and where a rank differs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ from profiler_server.format import format_share, name_kind, read_texts, say, sho
 def describe_ranks(
     ranks: Sequence[RankFigures], rows: Sequence[CollectiveRow], verdict: RankVerdict, slow_call: SlowCall | None
 ) -> list[str]:
-    """Describe which rank is slow, which collective costs most, and for how much of the step collectives hold the
-    ranks.
-    """
+    """Return sentences on which rank is slow, which collective costs most, and how long collectives hold the ranks."""
     noun = find_noun(ranks)
     lines = (
         describe_straggler(verdict, noun),
@@ -47,7 +45,7 @@ def describe_unread(ranks: int) -> str:
 
 
 def describe_held(ranks: Sequence[RankFigures]) -> str:
-    """Describe for how much of the step collectives hold the ranks, and which rank they hold most; empty if none."""
+    """Return for how much of the step collectives hold the ranks, and which rank they hold most; "" if none."""
     held = {rank.rank: rank.phases_ns["communication"] / rank.step_ns for rank in ranks if rank.steps and rank.step_ns}
     if not any(held.values()):
         return ""
@@ -57,8 +55,8 @@ def describe_held(ranks: Sequence[RankFigures]) -> str:
 
 
 def describe_slowest_collective(rows: Sequence[CollectiveRow]) -> str:
-    """Describe the collective with the longest total time, and the part of this time that is waiting for another rank;
-    "" for none.
+    """Return text on the collective with the longest total time, and how much of it is waiting for another rank; "" for
+    none.
     """
     totals: dict[str, list[int]] = {}
     for row in rows:
@@ -74,8 +72,8 @@ def describe_slowest_collective(rows: Sequence[CollectiveRow]) -> str:
 
 
 def describe_slow_call(call: SlowCall | None, noun: str = "step") -> str:
-    """Describe a collective that is slow although all ranks have arrived, and its expected time at the speed of the
-    others; "" for none.
+    """Return text on a collective that is slow although all ranks have arrived, and on its expected time; "" for
+    none.
     """
     if call is None:
         return ""
@@ -84,13 +82,13 @@ def describe_slow_call(call: SlowCall | None, noun: str = "step") -> str:
 
 
 def describe_straggler(verdict: RankVerdict, noun: str = "step") -> str:
-    """Describe which rank the others wait for, how long and why; or that the ranks take turns or are alike."""
+    """Return which rank the others wait for, how long and why; or that the ranks take turns or are alike."""
     return " ".join(filter(None, (_describe_usual(verdict, noun), _describe_pause(verdict, noun))))
 
 
 def describe_headline(verdict: RankVerdict, noun: str = "step") -> str:
-    """Describe the rank or cause that holds the job up; "" if nothing does. The text comes before the limit of a single
-    rank.
+    """Return the rank or cause that delays the job; "" if nothing does. What limits a single rank comes after this
+    text.
 
     Turns without one dominant phase may be chance, so only the Ranks page shows them.
     """
@@ -100,7 +98,7 @@ def describe_headline(verdict: RankVerdict, noun: str = "step") -> str:
 
 
 def _describe_pause(verdict: RankVerdict, noun: str) -> str:
-    """Describe which rank the others waited for in a few steps; "" for none."""
+    """Return which rank the others waited for in a few steps; "" for none."""
     compared = verdict.comparison
     if compared is None or (pause := compared.pause) is None:
         return ""
@@ -146,7 +144,7 @@ def _describe_slow(verdict: Slow, noun: str, figures: Mapping[str, object]) -> s
 
 
 def describe_evidence(verdict: RankVerdict, noun: str = "step") -> str:
-    """Describe how often the rank came last, the gain of mending it, and the certainty of this; empty without ranks."""
+    """Return how often the rank came last, the gain if it were in time, and how certain this is; "" without ranks."""
     compared = verdict.comparison
     if compared is None or compared.is_hidden:
         return ""
@@ -185,7 +183,7 @@ def _name_cause(name: str) -> str:
 
 
 def describe_communication(ranks: Sequence[RankFigures], rows: Sequence[CollectiveRow], verdict: RankVerdict) -> str:
-    """Describe which rank waited for which in the listed collectives, and what the communication phase of the step
+    """Return which rank waited for which in the listed collectives, and what the communication phase of the step
     includes.
     """
     parts = []

@@ -26,9 +26,9 @@ Severity = Literal["high", "medium", "low", "info"]
 
 
 def is_worth_saying(case: Case, claim: Claim) -> bool:
-    """Return whether even a poor version of the fix gains enough, with a doubt smaller than the gain.
+    """Return whether even a poor version of the fix gains enough, and the gain exceeds its uncertainty.
 
-    A doubtful fix also passes, with less confidence, in two cases in which silence would be wrong: the step starves for
+    An uncertain fix also passes, with less confidence, in two cases in which silence would be wrong: the step waits for
     a known stage, or the fix shortens a large share of the step.
     """
     pays = claim.least_gain_ns >= max(MIN_GAIN_FRAC * case.steps.mean_ns, MIN_GAIN_NS)
@@ -45,7 +45,7 @@ def _takes_much(case: Case, claim: Claim) -> bool:
 
 
 def is_sure(case: Case, claim: Claim) -> bool:
-    """Return whether the gain is still large enough after all doubt is subtracted."""
+    """Return whether the gain is still large enough after its uncertainty is subtracted."""
     return claim.sure_gain_ns >= find_min_gain_ns(case)
 
 
@@ -67,8 +67,8 @@ class Fixed:
 
 @dataclass(frozen=True)
 class _Prediction:
-    """The mean step after a change, in ns, with two doubts: the range in which another run's mean step lies, and the
-    doubt about the gain.
+    """The mean step after a change, in ns. `low_ns` to `high_ns` is the range for another run's mean step, and
+    `gain_doubt_ns` is the uncertainty of the gain.
     """
 
     step_ns: float
@@ -78,11 +78,11 @@ class _Prediction:
 
 
 def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
-    """Predict the step after the change, on top of others.
+    """Return the finding with its predicted step, on top of the changes in `now`.
 
-    The step and its range are for the extent of the change that the finding states. The range then has only the doubt
-    about measurement and model. Both are shown if this doubt is a small part of the saving. The gain of a usual version
-    decides the order.
+    The step and its range are for the extent of the change that the finding states. The range then only covers the
+    uncertainty of measurement and model. Both are shown if this is a small part of the saving. The gain of a usual
+    version decides the order.
     """
     what_if, now_ns = finding.what_if, now.step_ns
     assert what_if is not None
@@ -105,10 +105,10 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
 
 
 def _predict(case: Case, finding: Finding, change: Callable[[LoopModel], LoopModel], now: Fixed) -> _Prediction:
-    """Return the step after a change on top of others. It is never below the time that the change cannot shorten.
+    """Return the step after a change on top of others. It is never below the time that no change so far can shorten.
 
-    The low end of the range may be below this time, because the rest of the thread's work may speed up. The low end is
-    never zero.
+    The low end of the range may be below this time, because the rest of the thread's work may speed up. It is never
+    zero.
     """
     what_if, now_ns, loop = finding.what_if, now.step_ns, case.loading.loop
     assert what_if is not None
@@ -132,7 +132,7 @@ def _predict(case: Case, finding: Finding, change: Callable[[LoopModel], LoopMod
 def split_findings(
     case: Case, findings: Sequence[tuple[Rule, Finding]]
 ) -> tuple[list[tuple[Rule, Finding]], list[tuple[Rule, Finding]]]:
-    """Split findings in two: those with a predictable step time, and loading changes for which the simulation is too
+    """Return two lists: findings with a predictable step time, and loading changes for which the simulation is too
     inaccurate.
     """
     believed: list[tuple[Rule, Finding]] = []
@@ -145,15 +145,15 @@ def split_findings(
 
 
 def say_misfit(case: Case) -> str:
-    """Explain why the step time of a loading change is not predicted."""
+    """Return why the step time of a loading change is not predicted."""
     check = format_share(case.loading.loop.check)
     return f"Simulating the run as it is gives {check} of its measured step: too far off to predict a step time."
 
 
 def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Claim]:
-    """Apply the best fix to the model, judge the remaining fixes again, and repeat while a fix gains something.
+    """Return the claims in order: apply the best fix to the model, judge the other fixes again, and repeat.
 
-    A fix may gain enough by itself, but nothing on top of the others. It then goes to the end, as an alternative.
+    A fix that gains enough by itself, but nothing on top of the others, goes to the end as an alternative.
     """
     left = [(rule, finding) for rule, finding in findings if finding.what_if is not None]
     now = Fixed(case.loading.loop.model, case.steps.mean_ns, {})
@@ -203,7 +203,7 @@ def _choose(claims: Sequence[Claim], now_ns: float) -> Claim:
 
 
 def write_suggestion(case: Case, claim: Claim) -> Suggestion:
-    """Convert a claim to a suggestion for the pages and the report."""
+    """Return a claim as a suggestion for the pages and the report."""
     finding = claim.finding
     gain = (case.steps.mean_ns - claim.usual_ns) / case.steps.mean_ns if case.steps.mean_ns else 0.0
     severity: Severity = (
@@ -247,7 +247,7 @@ def _say_order(claim: Claim) -> str:
 
 
 def _say_doubt(case: Case, claim: Claim) -> str:
-    """Explain why no step time is predicted, and how the user can find it out."""
+    """Return why no step time is predicted, and how the user can find it out."""
     load = case.host.load
     if (claim.finding.doubt_frac or math.inf) > limits.MOST_DOUBT_FRAC:
         why = "How much it saves is not known beforehand."
@@ -261,7 +261,7 @@ def _say_doubt(case: Case, claim: Claim) -> str:
 
 
 def write_note(rule: Rule, finding: Finding, severity: Severity | None = None, why: str = "") -> Suggestion:
-    """Convert a finding without a step time to a suggestion. `severity` replaces the rule's severity.
+    """Return a finding without a step time as a suggestion. `severity` replaces that of the finding.
 
     Pages state that no step time is predicted; `why` adds the reason.
     """

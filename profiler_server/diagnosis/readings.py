@@ -1,5 +1,5 @@
-"""Waits, queues and the gaps of a trace in plain words, with XProf's terms for the wait and MindInsight's rules for the
-queues.
+"""Waits, queues and the gaps of a trace in plain words. The terms for the wait are XProf's; the rules for the queues
+are MindInsight's.
 
 All readings of a pipeline come from the same bottleneck, so that they do not contradict each other.
 """
@@ -67,8 +67,8 @@ def _name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Input of the readings: the two queues of a loader, the share of the wait, the readiness of batches, and the limit
-    of the step.
+    """The input of the readings: the two queues of a loader, the share of the step that waits for it, the readiness of
+    batches, and what limits the step.
     """
 
     host: QueueSummary | None
@@ -81,10 +81,10 @@ class Pipeline:
 def judge_wait(
     wait_frac: float, has_steps: bool, noun: str = "step", limit: Bottleneck | None = None, source: str = "data"
 ) -> Reading:
-    """Describe how input-bound the run is, by the share of the step (or another `noun`) that waits for data.
+    """Return how input-bound the run is, by the share of the step (or another `noun`) that waits for data.
 
     `source` names the loader if there are several. A step that waits although batches are ready is not input-bound. The
-    reading then states the cause of the wait.
+    reading then gives the cause of the wait.
     """
     if not has_steps:
         return Reading("plain", "No step was recorded", "The waits show after the first training step.")
@@ -109,7 +109,7 @@ _READY_TITLES = {
 
 
 def read_queues_plainly(pipeline: Pipeline) -> tuple[Reading, ...]:
-    """Describe the queues by MindInsight's rules; empty without a queue."""
+    """Return a reading of the queues by MindInsight's rules; empty without a queue."""
     last = pipeline.device or pipeline.host
     depths = () if last is None else (_read_depths(pipeline, last),)
     return (*depths, *_read_order(pipeline.readiness))
@@ -139,7 +139,7 @@ def _read_depths(pipeline: Pipeline, last: QueueSummary) -> Reading:
 
 
 def _read_filled(pipeline: Pipeline, last: QueueSummary) -> Reading:
-    """Describe a queue that is seldom empty. The step then waits for a few late batches, or for receiving batches."""
+    """Return a reading of a queue that is seldom empty. The step waits for a few late batches, or to receive them."""
     queue = "pin queue" if pipeline.device else "worker queue"
     text = f"The {queue} was empty in only {format_share(last.empty_frac)} of the requests."
     if not last.empty_frac:
@@ -154,8 +154,8 @@ def _read_filled(pipeline: Pipeline, last: QueueSummary) -> Reading:
 
 
 def _read_order(readiness: Sequence[Readiness]) -> tuple[Reading, ...]:
-    """Describe requests that found later batches ready, but not the next one in order. A queue depth above zero is then
-    misleading.
+    """Return a reading if requests found later batches ready, but not the next one in order; else empty. The depth of
+    the queue is then misleading.
     """
     held = max((entry.held_up_frac for entry in readiness), default=0.0)
     if held < MODERATE_WAIT_FRAC:
@@ -165,7 +165,7 @@ def _read_order(readiness: Sequence[Readiness]) -> tuple[Reading, ...]:
 
 
 def read_watched(watched: Loader, wait_frac: float, noun: str = "step") -> Reading:
-    """Describe what makes the items of a watched iterable, and whether this holds the step up."""
+    """Return a reading on how the items of a watched iterable are made, and whether the step waits for them."""
     name = f"“{shorten_middle(watched.dataset, 60)}”"
     if wait_frac < MODERATE_WAIT_FRAC:
         return Reading("good", "The watched input keeps up", f"The {noun} hardly waits for {name}.")
@@ -189,7 +189,7 @@ def say_completeness(found: str) -> str:
 
 
 def read_bottleneck(limit: Bottleneck) -> Reading:
-    """Describe the stage or other cause that limits the step; if there is none, state this."""
+    """Return a reading on the stage or other cause that limits the step, or that none does."""
     if limit.cause == "processor":
         return Reading("watch", "Limited by the processors", limit.reason)
     if limit.cause == "epoch_start":

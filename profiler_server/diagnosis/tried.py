@@ -63,7 +63,7 @@ class Trial:
 
 
 def find_trials(run: Run, suggestions: Sequence[Suggestion]) -> dict[str, Trial]:
-    """Return the trials of the changes that suggestions propose, by rule; only the latest of each."""
+    """Return the trials of the changes that suggestions propose, only the latest of each. The keys are the rules."""
     if not suggestions or run.redactor is not None or not run.manifest.script:
         return {}
     found: dict[str, Trial] = {}

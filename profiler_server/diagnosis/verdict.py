@@ -1,4 +1,4 @@
-"""The verdict: the bound of a rank, its certainty, and the sentence on it."""
+"""The verdict: what a rank is bound by, how certain this is, and the sentence on it."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _PARTS: dict[BoundKind, tuple[str, ...]] = {bound: list_bound_by(bound) for boun
 
 
 def find_bound(case: Case) -> BoundBy:
-    """Return the bound of the step. Its confidence is the share of stretches of the run that give the same bound by
-    themselves.
+    """Return what the step is bound by. The confidence is the share of sections of the run that give the same result
+    alone.
 
-    A stretch has at least 25 steps, so that occasional events are in most stretches. Fewer than twenty steps, or
-    missing device times, lower the confidence. Without known phases the bound is unknown.
+    A section has at least 25 steps, so that occasional events are in most sections. Fewer than twenty steps, or missing
+    device times, lower the confidence. Without known phases the result is unknown.
     """
     if not case.knows_phases:
         return BoundBy("unknown", None, None, 0.0)
@@ -75,11 +75,11 @@ def find_bound(case: Case) -> BoundBy:
 
 
 def _find_queued(case: Case) -> float:
-    """Return how long the training thread queues for a processor, as a share. Its phases then show the host, not the
+    """Return the share of time that the training thread waits for a processor. Its phases then show the host, not the
     code.
 
-    The share is 0 with a device, because the thread mostly waits for the device. It is also 0 behind workers that keep
-    up, because another rule judges these.
+    The share is 0 with a device, because the thread mostly waits for the device. It is also 0 if workers keep up,
+    because another rule judges this.
     """
     load = case.host.load
     if case.device.is_used or load is None:
@@ -120,8 +120,8 @@ def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
 
 
 def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
-    """Adjust the shares for device times. Host phases then only show where the thread waited; idle time decides the
-    overhead.
+    """Change `shares` by the device's times. Host phases then only show where the thread waited; idle time of the
+    device gives the overhead.
 
     In a trace, a step lasts until its device work is done. So a wait for data during device work delays nothing.
     """
@@ -143,7 +143,7 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
 
 
 def say_limit(case: Case, bound: BoundBy) -> str:
-    """Return sentences with figures on the bound of the rank. Before them comes what holds the job up.
+    """Return sentences with figures on what the rank is bound by, after a text on what delays the job.
 
     The last sentence is on the largest unexplained part of a phase.
     """
@@ -218,7 +218,6 @@ def _explain_none(case: Case, least_frac: float) -> str:
 
 
 def _capitalise(text: str) -> str:
-    """Capitalise the first letter, unless the text begins with code."""
     return text[:1].upper() + text[1:] if text.split(" ")[0].isalpha() else text
 
 
@@ -294,15 +293,13 @@ def _find_overhead(case: Case, bound: BoundBy) -> Found:
 
 
 def _prepares_little(case: Case) -> bool:
-    """Return whether preparing the batch adds almost nothing to the time outside the known calls. The verdict then uses
-    the same share as the rules.
-    """
+    """Return whether preparing the batch (h2d) takes almost none of the time outside the known calls."""
     phases = case.steps.phases_ns
     return phases["h2d"] < LITTLE_FRAC * sum(phases[name] for name in OUTSIDE)
 
 
 def _say_idle(case: Case, bound: BoundBy) -> str:
-    """Describe how long the device is idle, as on the Device page, and how long it waits in a step for a late host."""
+    """Return how long the device is idle, as on the Device page, and how long it waits in a step for a late host."""
     device, frac = case.device.summary, bound.share_frac or 0.0
     text = "between"
     if device is None or not device.total_ns:

@@ -92,7 +92,7 @@ def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> Wh
 
 
 def also(first: WhatIf, second: WhatIf) -> WhatIf:
-    """Return the what-if of both changes, which shorten different pieces of the step."""
+    """Return the what-if of both changes together. They must shorten different pieces of the step."""
 
     return replace(
         first,
@@ -109,7 +109,7 @@ def shorten_phases(case: Case, phases: tuple[str, ...], saved_frac: float) -> Wh
 
 
 def shorten_kernels(case: Case, share: float, saved_frac: float) -> WhatIf:
-    """Return the what-if that saves a share of kernels. These kernels are `share` of the device's computing."""
+    """Return the what-if that saves a share of some kernels, which take `share` of the device's computing."""
     shares = case.device.shares
     busy = shares.compute if shares is not None else 0.0
     return shorten_step(case, "kernels", share * busy * case.loading.loop.own_ns, saved_frac)
@@ -132,9 +132,9 @@ def name_shortened(case: Case, what_if: WhatIf | None) -> tuple[str, ...]:
 
 
 def mend_ranks(case: Case, part: str) -> WhatIf:
-    """Return the what-if of mended slow ranks. Every rank then takes the step of the job without their delay.
+    """Return the what-if without slow ranks. Every rank then takes the step of the job without their delay.
 
-    All savings are booked to one piece of this rank's step.
+    The whole saving is assigned to the piece `part` of this rank's step.
     """
     verdict = case.ranks.verdict
     assert verdict.comparison is not None
@@ -144,7 +144,7 @@ def mend_ranks(case: Case, part: str) -> WhatIf:
 
 
 def bound_by_job(case: Case, what_if: WhatIf, saved_ns: float) -> float:
-    """Return the time in ns that the job gains if the step of this rank shrinks by `saved_ns`; `saved_ns` if no bound
+    """Return the time in ns that the job gains if this rank's step shrinks by `saved_ns`, which is returned if no bound
     is known.
 
     The other ranks run the same code, so the change saves them the same share of their time in these phases.
@@ -159,7 +159,7 @@ def bound_by_job(case: Case, what_if: WhatIf, saved_ns: float) -> float:
 def save_each_step(part: str, saved_ns: float, most_ns: float = math.inf) -> WhatIf:
     """Return the what-if that saves `saved_ns` in each step of the job.
 
-    The saving is booked to the piece `part` of this rank's step. This piece can lose at most `most_ns`, or `saved_ns`
+    The saving is assigned to the piece `part` of this rank's step. This piece can lose at most `most_ns`, or `saved_ns`
     if that is more.
     """
     most_ns = min(MOST_OF_DELAY * saved_ns, max(most_ns, saved_ns))
@@ -167,17 +167,17 @@ def save_each_step(part: str, saved_ns: float, most_ns: float = math.inf) -> Wha
 
 
 def drop_extra(case: Case, saved_ns: float) -> WhatIf:
-    """Return the what-if of waits at epoch starts that cost `saved_ns` less per step."""
+    """Return the what-if in which waits at epoch starts cost `saved_ns` less per step."""
     return feed(case, lambda model: replace(model, extra_ns=model.extra_ns - saved_ns))
 
 
 def sum_recorded_ns(case: Case) -> int:
-    """Return the recorded time in ns. It is the base of shares for time between the steps, on pages and in the report."""
+    """Return the recorded time in ns. Time between the steps is shown as a share of it."""
     return sum(int(read_column(rows, "duration_ns").sum()) for rows in (case.steps.rows, case.steps.other_rows))
 
 
 def measure_garbage_outside(case: Case) -> float:
-    """Return the mean time in ns by which garbage collections lengthen gap and tail of a step."""
+    """Return the mean time in ns that garbage collections add to the phases gap and tail of a step."""
     kept = case.steps.selection.kept
     gc_ns, gap_ns, tail_ns = (read_column(case.steps.rows, name)[kept] for name in ("gc_ns", "gap_ns", "tail_ns"))
     outside = gap_ns + tail_ns
@@ -203,8 +203,8 @@ def measure_stalls(case: Case, found: Interruptions, spent_ns: Ints) -> float:
     """Return the share of the mean step that would be saved without the interruptions.
 
     `spent_ns` is the time in each step that the interruptions may lengthen. The saving is the excess of interrupted
-    steps over the median of the other steps, and at least the time of the interruptions. Steps outside the average do
-    not count.
+    steps over the median of the other steps, and at least the time of the interruptions. Only steps of the average
+    count.
     """
     kept = case.steps.selection.kept
     spent_ns, held_ns = spent_ns[kept], sum_in_steps(case, found)[kept]
@@ -216,14 +216,14 @@ def measure_stalls(case: Case, found: Interruptions, spent_ns: Ints) -> float:
 
 
 def find_min_gain_ns(case: Case) -> float:
-    """Return the least gain of a fix after all doubt, in ns. It is larger on a host that other programs use."""
+    """Return the least gain of a fix, after its uncertainty, in ns. It is larger if other programs use the host."""
     return max(
         (MIN_GAIN_FRAC + CONTENTION_WEIGHT * case.loading.loop.contention_frac) * case.steps.mean_ns, MIN_GAIN_NS
     )
 
 
 def blame_function(case: Case, batches: BatchTimes, found: Finding, part: Part | None) -> Finding:
-    """Return the finding with the function that takes most of the stage. The what-if then removes that function."""
+    """Return the finding, now about the function that takes most of the stage. The what-if removes that function."""
     culprit = find_dominant(part)
     if culprit is None or part is None:
         return found
@@ -241,7 +241,7 @@ def blame_function(case: Case, batches: BatchTimes, found: Finding, part: Part |
 
 
 def doubt_removal(found: Finding, entry: NamedFunction) -> Finding:
-    """Return the finding with the doubt about the share of the removed function."""
+    """Return the finding with the uncertainty of the removed function's share added."""
     doubt_frac = (entry.high_frac - entry.low_frac) / 2 / entry.share_frac
     return replace(found, doubt_frac=doubt_frac, least_frac=CERTAIN_LOSS * entry.low_frac / entry.share_frac)
 
@@ -259,8 +259,8 @@ def ask_for_window(case: Case, rule: str) -> Abstention:
 
 
 def look_for(case: Case, rule: str, sighting: str = "") -> Sighting | Abstention | None:
-    """Return the sighting that the window has under a name, by default the name of the rule. None without one, or
-    without a device.
+    """Return the window's sighting with the name `sighting`, by default that of the rule. None without one, or without
+    a device.
 
     Return an abstention if no window was replayed, or if the replay does not explain the window.
     """
@@ -278,9 +278,9 @@ def look_for(case: Case, rule: str, sighting: str = "") -> Sighting | Abstention
 
 
 def predict(case: Case, finding: Finding, part: str, gain: Gain) -> Finding:
-    """Return a finding with the prediction of a replay.
+    """Return the finding with a prediction from a replay.
 
-    Window steps are longer than others, and all of the excess may lie in the saving.
+    Steps of a window are longer than others. All of the excess may be part of the saving, which makes it uncertain.
     """
     replay, mean_ns = case.device.replay, case.steps.mean_ns
     longer = replay.measured_ns / replay.steps / mean_ns if replay is not None and replay.steps and mean_ns else 1.0
@@ -293,7 +293,7 @@ def predict(case: Case, finding: Finding, part: str, gain: Gain) -> Finding:
 
 
 def predict_or(case: Case, finding: Finding, part: str, change: str) -> Finding:
-    """Return a finding with the prediction of a replay; without a replay, return it unchanged."""
+    """Return the finding with a prediction from a replay; without a replay, return it unchanged."""
     gain = case.device.find_gain(change)
     return finding if gain is None else predict(case, finding, part, gain)
 

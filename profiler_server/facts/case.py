@@ -1,4 +1,4 @@
-"""A rank as the rules see it. The types of a line of the user's code, a rule, its result, and the claim made from it."""
+"""A rank as the rules see it. The types of a line of the user's code, a rule, its result, and its prediction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEPS_PAGE = Evidence("steps", "", "The average, phase by phase")
 
 @dataclass(frozen=True)
 class Abstention:
-    """A rule that could not be judged: the missing signal and how to collect it."""
+    """A rule that could not be judged. `missing` is the signal that it lacks, and `how` is how to collect it."""
 
     rule: str
     missing: str
@@ -46,7 +46,7 @@ class Overhead:
 
 @dataclass(frozen=True)
 class RankNotes:
-    """The entries of a rank's manifest that rules read. `is_trace` means that only a trace is known."""
+    """The entries of a rank's manifest that rules read. `is_trace`: the rank was imported from a trace."""
 
     rank: int
     is_trace: bool
@@ -81,7 +81,7 @@ class Line:
 
 @dataclass(frozen=True)
 class LineOperator:
-    """An operator that a line calls: calls per step, mean host time, mean backward of a call, and its share of all backward."""
+    """An operator that a line calls: calls per step, mean host time, mean backward, and its share of all backward."""
 
     name: str
     calls: float
@@ -97,11 +97,10 @@ class LineOperator:
 
 @dataclass(frozen=True)
 class LineWork:
-    """The operators of a hotspot in the detailed steps. `operators` are the operators with the most time, backward
-    included, sorted by time.
+    """The operators of a hotspot in the detailed steps, those with the most time (backward included) first.
 
     `operator_frac` is the share of the hotspot's time in operators; the rest is Python. `backward_frac` is the share of
-    the backward that computes gradients of its operators. `unused_frac` is the share that computes unused gradients.
+    all backward that computes gradients of its operators, `unused_frac` the share that computes unused ones.
     """
 
     operators: tuple[LineOperator, ...]
@@ -116,10 +115,10 @@ class LineWork:
 class LineCourse:
     """A hotspot over the run, by thirds of the run.
 
-    `times_ns` is its time in the mean step of each third. `error_ns` is the standard error of the last of these times
-    minus the first. `rest_ns` is the rest of the step in the first and in the last third; `steps` are the steps in the
-    middle of these two. `asleep_frac` is the share of samples in which the training thread slept. `threads` is the mean
-    number of running threads of the process. The last two are None if unknown.
+    `times_ns` is its time in the mean step of each third. `error_ns` is the standard error of the growth from the first
+    to the last third. `rest_ns` is the rest of the step in the first and in the last third; `steps` are the steps in
+    the middle of these two. `asleep_frac` is the share of samples in which the training thread slept. `threads` is the
+    mean number of running threads of the process. The last two are None if unknown.
     """
 
     times_ns: tuple[float, float, float]
@@ -188,7 +187,7 @@ class Hotspot:
 
     @property
     def name(self) -> str:
-        """The subject as a user would write it: `accuracy()`, `train.py:31`."""
+        """The subject with brackets after a function: `accuracy()`, `train.py:31`."""
         return self.place if self.is_of_loop else f"{self.function}()"
 
 
@@ -196,10 +195,10 @@ class Hotspot:
 class Lines:
     """The mean step by lines of the user's code. The shares of all parts sum to 1.
 
-    `hotspots` are sorted by share. `rest_frac` is the share of the user's lines that have a small share each.
+    `hotspots` are sorted by share. `rest_frac` is the sum of the user's lines that have a small share each.
     `foreign_frac` is the share of code that no line of the user calls. `unseen_frac` is the share of phases without a
-    sample. `through_fracs` maps the name of a function, or the text of a line of the loop, to the share in which it is
-    on the stack.
+    sample. `through_fracs` maps the name of a function, or the text of a line of the loop, to the share of samples with
+    it on the stack.
     """
 
     samples: int
@@ -212,11 +211,11 @@ class Lines:
 
 @dataclass(frozen=True)
 class Case:
-    """A rank of a run as the rules see it. `loading` is for the loader for which the steps wait longest;
-    `other_loadings` are the other loaders that feed them.
+    """A rank of a run as the rules see it. `loading` is the loader for which the steps wait longest; `other_loadings`
+    are the other loaders that feed the steps.
 
-    `stacks` and `lines` are None if no stacks were sampled. `anomaly` is the work of anomaly detection, None if it was
-    off or not found.
+    `stacks` and `lines` are None if no stacks were sampled. `anomaly` is None if anomaly detection was off or not
+    found.
     """
 
     manifest: RankNotes
@@ -264,7 +263,7 @@ class Case:
 
     @property
     def transfer_ns(self) -> float:
-        """Communication that holds the mean step, without the wait for slower ranks, in ns.
+        """Communication in the mean step that the training waits for, without the wait for slower ranks, in ns.
 
         An early rank is held until the last rank arrives. So only the time of the rank that is held least is transfer.
         If known for each step, the minimum is taken per step, because the ranks may take turns.
@@ -288,7 +287,7 @@ class Case:
 
     @property
     def needless_syncs_frac(self) -> float:
-        """Share of the gradient reductions that accumulating without synchronising would save, 0 if unknown."""
+        """Share of the gradient reductions that are needless because gradients are accumulated; 0 if unknown."""
         ddp, backwards = self.ranks.ddp, self.backwards_per_update
         if ddp is None or self.ranks.world_size < 2 or not ddp.syncs_all or backwards < MIN_ACCUMULATED:
             return 0.0
@@ -333,11 +332,11 @@ EFFORTS: tuple[Effort, ...] = ("flag", "argument", "code", "format", "semantics"
 class WhatIf:
     """A change to the loop model, and the most that it can save of the mean step.
 
-    `touches` maps each piece of the step that the change can shorten to its measured time; nothing else gets shorter.
-    `feeds` means that only making and receiving batches changes. `change` is used for the order. If it is only the
-    extent that a usual version reaches, `full` is the change in the extent that its text states. `eases` means that the
-    training thread computes less, which leaves its caches to the rest of the step. `is_of_job` means that the change
-    shortens the step of every rank by the same time.
+    `change` is the usual version of the change, used to order findings. `full` is the version that the finding's text
+    states, None if it is the same. `touches` maps each piece of the step that the change can shorten to its measured
+    time; nothing else gets shorter. `feeds`: only the making and receiving of batches changes. `eases`: the training
+    thread computes less, which leaves its caches to the rest of the step. `is_of_job`: the step of every rank gets
+    shorter by the same time.
     """
 
     change: Callable[[LoopModel], LoopModel]
@@ -354,7 +353,7 @@ class Text:
 
     `fix` is the change in a few words ("num_workers 2 → 6"). `assumption` is the predicted extent of the change ("half
     as many bytes were read"), if `fix` does not state it. `removed` is the work to make cheaper ("transforms"), if only
-    the user knows how much of it can go. The step without it is a bound and no prediction.
+    the user knows how much of it can go. The step without this work is then shown as a bound, not as a prediction.
     """
 
     title: str
@@ -376,16 +375,16 @@ class Text:
 class Finding:
     """The result of a rule. The diagnosis makes the prediction from `what_if`, in the same way for every rule.
 
-    `evidence` is the place where the user can see the fact, by default the average step. A `what_if` of None claims no
-    step time. `doubt_frac` is the doubt about the gain of the stated extent, as a share of the gain, beside the errors
-    of simulation and chance. It is None if the saving of the change is not known beforehand; then no step time is
-    shown. `least_frac` is the share of the gain that a poor version saves. `severity` is set by rules that claim no
-    step time. If a finding is only worth a look, the severity info means that it names a place and no change.
-    `settings` are the DataLoader arguments to set, empty for other code. `saved_per_step_frac` is the saving between
-    the steps, as a share of the steps; step changes that save less are listed after this finding. `otherwise` is the
-    fact to state if the change gains too little. `basis` is how the prediction was made, if it was not simulated or
-    computed as usual. `subject` is set if the finding is only about one function or line. Such a finding is needless if
-    another finding names the subject. `least_step_ns` is the step if the subject cost nothing.
+    `evidence` are the places where the user can see the fact, by default the average step. Without a `what_if`, no step
+    time is predicted. `doubt_frac` is the uncertainty of the gain as a share of the gain, beside the errors of
+    simulation and chance. It is None if the saving cannot be known beforehand; then no step time is shown. `least_frac`
+    is the share of the gain that a poor version saves. `severity` is set if no step time is predicted; info for a
+    finding that is only worth a look means that it names a place and no change. `settings` are the DataLoader arguments
+    to set, empty for other code. `saved_per_step_frac` is the saving between the steps, as a share of the steps; step
+    changes that save less are listed after this finding. `otherwise` replaces the finding if the change gains too
+    little. `basis` is how the prediction was made, if not by simulation or in the usual way. `subject` is the function
+    or line if the finding is only about one. It is then left out if another finding names the subject. `least_step_ns`
+    is the step if the subject cost nothing.
     """
 
     text: Text
@@ -406,10 +405,10 @@ class Finding:
 class Rule:
     """One rule. Rules with the same `knob` change the same setting, so only the best of them is shown with its gain.
 
-    `muted_when_input_bound` silences rules on the device or the update while the loop starves. `stage` is the stage of
-    the data pipeline that the rule covers ("loader" for the way in which the loader fetches). If this stage starves the
-    step and no change is known to gain, the finding is shown without a prediction. `about` is the rule's sentence in
-    the list of rules, if its judge has no docstring.
+    `muted_when_input_bound` silences the rule (on the device or the update) while steps wait for data. `stage` is the
+    stage of the data pipeline that the rule covers ("loader" for the way in which the loader fetches). If this stage
+    limits the step and no change is known to gain, the finding is shown without a prediction. `about` is the rule's
+    sentence in the list of rules, if its judge has no docstring.
     """
 
     id: str
@@ -425,11 +424,11 @@ class Rule:
 class Claim:
     """A finding with its predicted step time, alone or on top of the fix `after`.
 
-    `step_ns` and its range are for the extent that the finding states. `is_shown` is true if the doubt about them is
-    small enough. The other figures are for the order. `usual_ns` is the step after a usual version of the fix.
-    `least_gain_ns` is the gain of a poor version, and `sure_gain_ns` the usual gain after all doubt about the
-    measurement. `feeds` means that the fix changes only the making of batches. `instead_of` is the better fix to which
-    this fix is an alternative.
+    `step_ns` and its range are for the extent that the finding states. `is_shown` is true if their uncertainty is small
+    enough. The other figures only order the claims. `usual_ns` is the step after a usual version of the fix.
+    `least_gain_ns` is the gain of a poor version. `sure_gain_ns` is the usual gain less all uncertainty of the
+    measurement. `feeds`: only the making of batches changes. `instead_of` is the better fix to which this fix is an
+    alternative.
     """
 
     rule: Rule

@@ -35,8 +35,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Garbage:
-    """Garbage collection that stops one rank after the other. `chance` is the chance of a pause on one rank in one
-    step.
+    """Garbage collection that pauses the ranks at different steps. `chance` is that of a pause on one rank in one step.
 
     The mean step would be `gain_ns` shorter if all ranks paused at the same step.
     """
@@ -50,8 +49,8 @@ class Garbage:
 class Pause:
     """A few steps with very long waits for the last rank, which make up most of all waiting.
 
-    There are `count` such waits. The longest was `waited_ns`, for `rank` in `step`, because of `causes`. Without all of
-    them the mean step would be `mean_ns` shorter. The other figures leave out the steps `steps`.
+    There are `count` such waits. The longest took `waited_ns`; all waited for `rank` in `step`, because of `causes`.
+    Without all of them the mean step would be `mean_ns` shorter. The other figures leave out `steps`.
     """
 
     rank: int
@@ -70,7 +69,7 @@ Source = Literal["collectives", "steps"]
 class LateRank:
     """The rank that comes latest to the meetings of the ranks, slow or not.
 
-    `own_ns` is its mean step outside of collectives. `others_ns` is the median of the `others` with which it is
+    `own_ns` is its mean step outside of collectives. `others_ns` is the median of `others` ranks, with which it is
     compared. `late_frac` is the difference of the two, divided by the whole step. `phase` is the phase with the largest
     excess over the others' median. `gain_ns` is the most that the step gains if this rank and all slow ranks are in
     time. `causes` took longer on this rank than on the others, longest first.
@@ -98,15 +97,15 @@ class LateRank:
 class RankComparison:
     """The comparison of ranks, whatever the verdict. `source` is the kind of meetings.
 
-    `blame_ns` has for each rank the most by which the mean step shortens if only this rank were in time. `last_frac`
-    has for each rank the share of the steps in which it is last. `least_frac` is the least slowdown that would be
-    named, as a share of the step. `residual_ns` has the 50th and the 95th percentile of the error of the lateness.
-    `left_out` are ranks that share too little with the others. `is_hidden` means that working and waiting cannot be
+    `blame_ns` maps a rank to the most by which the mean step shortens if only this rank were in time. `last_frac` maps
+    a rank to the share of the steps in which it is last. `least_frac` is the smallest slowdown that would be reported,
+    as a share of the step. `residual_ns` has the 50th and the 95th percentile of the error of the lateness. `left_out`
+    are ranks that share too few meetings with the others. `is_hidden` means that working and waiting cannot be
     separated.
 
-    In each step, collectives hold one rank the least; `transfer_ns` is the mean over the steps of this rank's held
-    time. In a pipeline of several `stages`, each rank is compared within its own stage. `pause` is a wait of a few
-    steps that no other figure includes.
+    `transfer_ns` is the time that collectives hold a rank in a step, of the least held rank, averaged over the steps.
+    In a pipeline of several `stages`, each rank is compared within its own stage. `pause` is a wait of a few steps that
+    no other figure includes.
     """
 
     latest: LateRank
@@ -146,7 +145,7 @@ class _NotCompared(_NamesNobody):
 
 @dataclass(frozen=True)
 class NotJudged(_NotCompared):
-    """Verdict: fewer than two ranks have figures in common."""
+    """Verdict: fewer than two ranks have common figures."""
 
     left_out: tuple[int, ...] = ()
 
@@ -155,7 +154,7 @@ class NotJudged(_NotCompared):
 class Apart(_NotCompared):
     """Verdict: the ranks were not in their collectives together.
 
-    The same collectives took each rank a different total time: `lasted_ns`, from the first collective to the last.
+    `lasted_ns` maps a rank to the time from its first to its last collective. These times differ.
     """
 
     lasted_ns: Mapping[int, int]
@@ -163,7 +162,7 @@ class Apart(_NotCompared):
 
 @dataclass(frozen=True)
 class Strangers(_NotCompared):
-    """Verdict: `ranks` were not in the collectives of `others`.
+    """Verdict: `ranks` and `others` were never in a collective together.
 
     `by` is bytes if their messages have other sizes. It is times if the two sides left at different moments, even after
     the clocks are aligned.
@@ -176,7 +175,7 @@ class Strangers(_NotCompared):
 
 @dataclass(frozen=True)
 class Alike(_NamesNobody):
-    """Verdict: no rank holds the others up by enough to be named."""
+    """Verdict: no rank delays the others by enough to be named."""
 
     comparison: RankComparison
 
@@ -202,11 +201,11 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Slow:
-    """Verdict: the latest rank holds the others up by more than noise explains, and so do the ranks in `also_slow`.
+    """Verdict: the latest rank delays the others by more than noise explains, and so do the ranks in `also_slow`.
 
     If only occasional long waits show this, `longest` has the number of long waits in which the rank was last, and the
-    number of all long waits. `stretch` is the section of the run in which the single slow rank is late, None without a
-    clear begin or end.
+    number of all long waits. `stretch` are the steps in which the only slow rank is late, None without a clear begin or
+    end.
     """
 
     comparison: RankComparison
@@ -277,7 +276,7 @@ class HeavyStage:
 
 @dataclass(frozen=True)
 class UnevenWork:
-    """Verdict: within pipeline stages, some micro-batches take longer than others.
+    """Verdict: within a pipeline stage, some micro-batches take longer than others.
 
     With equal micro-batches the step would be `gain_ns` shorter.
     """
@@ -310,7 +309,7 @@ class Ddp:
 
     @property
     def has_tiny_buckets(self) -> bool:
-        """Whether gradients are sent in many small pieces. Each piece costs a round trip."""
+        """Whether gradients are sent in many small pieces. Each piece costs a latency."""
         count = len(self.bucket_bytes)
         return count >= MANY_BUCKETS and sum(self.bucket_bytes) < count * SMALL_BUCKET_BYTES
 
@@ -335,12 +334,12 @@ class Peer:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The other ranks of the run that were read, and which rank waits for which, as on the Ranks page.
+    """The other ranks of the run that were read, and the verdict on which rank waits for which.
 
-    `ddp` is None if DistributedDataParallel was not found. `parallel_devices` are the devices of nn.DataParallel.
-    `is_sharded` means that the ranks scatter gradients and gather parameters, as FSDP and DeepSpeed's ZeRO do.
-    `culprit` is the function that takes most of the slow rank's delay. It is None if another rank spends this phase in
-    the same function.
+    `ddp` is None if DistributedDataParallel was not found. `parallel_devices` is the number of devices of
+    nn.DataParallel. `is_sharded` means that the ranks scatter gradients and gather parameters, as FSDP and DeepSpeed's
+    ZeRO do. `culprit` is the function that takes most of the slow rank's delay. It is None if another rank spends this
+    phase in the same function.
     """
 
     world_size: int

@@ -1,4 +1,4 @@
-"""The supply of batches to the steps: the cost of batches, the late stage, and the loop model for the simulator.
+"""The supply of batches to the steps: the cost of batches, the limiting stage, and the loop model for the simulator.
 
 Times are ns; `*_ns` per step are means.
 """
@@ -62,9 +62,9 @@ class BatchTimes:
     """The work on each batch, in request order; every array has one value per batch.
 
     `cpu_ns` is None if no stage recorded its processor time. `stretch` is the duration of the work divided by its
-    processor time; it exceeds 1 if others held the processors. `bytes` is the size of a batch, 0 if unknown. `held_ns`
-    is how long each batch occupies its worker, None for all of the work. It leaves out the waits of sending, which run
-    beside the next batch. `receiving` is the cost for the training thread of receiving a batch.
+    processor time; it exceeds 1 if the work waited for a processor. `bytes` is the size of a batch, 0 if unknown.
+    `held_ns` is how long each batch occupies its worker, None for the whole work. It does not include the waits of
+    sending, which run beside the next batch. `receiving` is the cost of receiving a batch for the training thread.
     """
 
     stages_ns: Mapping[str, Floats]
@@ -100,8 +100,8 @@ class BatchTimes:
 
 @dataclass(frozen=True)
 class Crowding:
-    """Two cases of reading: by few workers at once (a third of the batches), and by many. Each has the number of
-    workers, and their total bytes per second.
+    """Two cases of reading: by `few` workers at once (in a third of the batches), and by `many`. Each has the bytes per
+    second of all these workers together.
     """
 
     few: float
@@ -111,15 +111,15 @@ class Crowding:
 
     @property
     def yield_frac(self) -> float:
-        """The rate increase from more workers, divided by the expected increase. It is 1 if the storage keeps up, 0 for
-        no increase.
+        """The rate increase from more workers, divided by their increase: 1 if the storage keeps up, 0 without an
+        increase.
         """
         return (self.many_bytes_per_s / self.few_bytes_per_s - 1.0) / (self.many / self.few - 1.0)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Means per batch, over the inspected batches. None stands for not recorded, or for too few batches.
+    """Means per batch, over the inspected batches. None if not recorded, or with too few batches.
 
     `first_ns` and `later_ns` are reading times in the first epoch and in later epochs.
     """
@@ -172,9 +172,9 @@ class Bottleneck:
 class MeasuredLoop:
     """The model of the loop as it ran, and its accuracy for this run.
 
-    `own_ns` is the measured time of a regular step without the data wait; times of the model may be scaled. `fetches`
-    is the number of batches per step; a time of the model is per batch. `check` is the simulated step divided by the
-    measured step; between 0.9 and 1.1 the simulator is trusted. `assumed` means that the processor share of the work is
+    `own_ns` is the measured time of a regular step without the data wait; times in the model may be scaled. `fetches`
+    is the number of batches per step; times in the model are per batch. `check` is the simulated step divided by the
+    measured step; the simulator is trusted between 0.9 and 1.1. `assumed` means that the processor share of the work is
     a guess. `contention_frac` is the share of the processors that other programs took while work wanted them.
     """
 
@@ -214,7 +214,7 @@ class LoaderArguments:
 
 @dataclass(frozen=True)
 class Choice:
-    """A number of workers, and the way in which it was found, in words that can follow a colon."""
+    """A number of workers, and how it was found, as a clause that can follow a colon."""
 
     workers: int
     reason: str
@@ -222,10 +222,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Choices:
-    """Arguments that the simulation proposes. Each is None if the run gives no reason for it.
+    """Arguments that the simulation proposes. Each is None if nothing in the run suggests it.
 
     `fewer_workers` keep the step as short as now. `prefetch` is the least depth within 3 % of the best. `spared_ns` is
-    how long a step queues for a processor that the workers hold; less work of the workers saves this time.
+    how long a step waits for a processor that the workers hold; less work of the workers saves this time.
     """
 
     workers: Choice | None = None
@@ -238,7 +238,7 @@ class Choices:
 class Loading:
     """The supply of batches by one DataLoader. `loader` is None for a run without a DataLoader.
 
-    `watched` is the iterable that the script gave to `collector.watch` instead. `wait_ns` is the wait for batches in a
+    `watched` is the iterable given to `collector.watch` instead of a DataLoader. `wait_ns` is the wait for batches in a
     regular step, `mean_wait_ns` in the mean step. `batches` is None if the work on batches was not recorded.
     """
 
@@ -304,7 +304,7 @@ class Loading:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether samples are so cheap that fetching them one by one is most of the cost."""
+        """Whether samples are so cheap that most of the cost is fetching them one by one."""
         samples = self.batch_samples
         return samples >= 8 and 0 < self.batch_ns / samples < IN_MEMORY_NS
 
@@ -316,7 +316,7 @@ class Loading:
 
     @property
     def is_uneven(self) -> bool:
-        """Whether a few slow batches hold up later ones, although the workers are fast enough for the median batch."""
+        """Whether a few slow batches delay later ones, although the workers are fast enough for the median batch."""
         loader, batches = self.loader, self.batches
         if loader is None or batches is None or not loader.num_workers or not loader.in_order:
             return False
@@ -326,7 +326,7 @@ class Loading:
 
     @property
     def is_slow_for_few(self) -> bool:
-        """Whether other workers could go on while one makes a slow batch: not all batches are slow."""
+        """Whether only some batches are slow, and other workers could go on while one makes a slow batch."""
         return self.is_uneven and self.loader is not None and self.loader.num_workers > 1
 
     @property
@@ -344,7 +344,7 @@ class Loading:
 
     @property
     def read_need(self) -> float | None:
-        """Cores that one reading worker keeps busy, None if unknown.
+        """The cores that one worker uses while it reads, None if unknown.
 
         If reading is most of the work, its time in the queue for a processor is left out.
         """
@@ -364,7 +364,7 @@ class Loading:
 
     @property
     def cpu_need(self) -> float:
-        """Cores that one worker keeps busy, without the time in which it waits for a processor; 1 if unknown."""
+        """The cores that one worker uses, without the time in which it waits for a processor; 1 if unknown."""
         jobs = self.loop.model.batches
         wall = sum(job.wall_ns for job in jobs)
         return sum(job.wall_ns * job.cores for job in jobs) / wall if wall else 1.0

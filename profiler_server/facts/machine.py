@@ -11,7 +11,7 @@ from profiler_server.diagnosis.limits.facts import BUSIER_FRAC, DISPATCH_FRAC, M
 
 @dataclass(frozen=True)
 class DeviceTimes:
-    """TraceLens's accounting over the span of the steps; the four components sum to the total."""
+    """The time from the first to the last device event, divided as TraceLens does; the four parts sum to the total."""
 
     total_ns: int
     computation_ns: int
@@ -22,7 +22,7 @@ class DeviceTimes:
 
 @dataclass(frozen=True)
 class IdleCauses:
-    """Idle time by HTA's causes of the gaps before kernels, ns."""
+    """Idle time in ns by the cause of the gap before a kernel, as HTA defines the causes."""
 
     host_wait: int
     kernel_wait: int
@@ -53,8 +53,8 @@ class DeviceSummary(DeviceTimes):
 
     @property
     def idle_frac(self) -> float | None:
-        """The share of the steps in which the device is idle, None without a time. Time before its first and after its
-        last work is included.
+        """The share of the steps in which the device is idle, also before its first and after its last work; None
+        without a time.
         """
         active_ns = self.total_ns - self.idle_ns
         return 1.0 - active_ns / self.whole_ns if self.whole_ns else None
@@ -64,7 +64,7 @@ class DeviceSummary(DeviceTimes):
 class HeldClock:
     """A GPU with a throttled clock.
 
-    `held_frac` is the share of samples in which heat or the hardware held its clock down. `clock_hz` is the median
+    `held_frac` is the share of samples in which heat or hardware limits lowered its clock. `clock_hz` is the median
     clock in these samples, `usual_hz` the highest clock in the others.
     """
 
@@ -91,9 +91,9 @@ class Gain:
 
 @dataclass(frozen=True)
 class Sighting:
-    """A pattern in a window, per step: its count and its time. `examples` name the most costly cases.
+    """A pattern in a window: its `count` and time per step. `examples` name the most costly cases.
 
-    `gain` is the saving without the pattern, None if the replay is not trusted. `figures` are further numbers.
+    `gain` is the saving if the pattern is removed, None if the replay is not trusted. `figures` are further numbers.
     """
 
     count: float
@@ -154,15 +154,15 @@ class HostLoad:
 
     `stretch` is (processor time + queueing time) / processor time: of the workers if there are any, else of the
     process; None if not sampled. `queued_frac` is the share of the training thread's time in which it waited for a
-    processor; `workers_queued_frac` is the same for all workers together. `usable` is the use of cores that the run may
-    use, None if only the whole machine was sampled. In that case, `others_anywhere` includes other programs on cores
-    that the run may not use.
+    processor; `workers_queued_frac` is the same for all workers together. `usable` is the use of the cores that the run
+    may use, None if only the whole machine was sampled. In that case, `others_anywhere` includes other programs on
+    cores that the run may not use.
 
-    `throttled_frac` is the share of the control group's periods that ended in a stop; `throttled_cores` is the mean
-    number of stopped processors. `memory_stall_frac` is the share of time in which a process of the group waited for
-    memory; `system_stall_frac` is the same for the whole system, if only that was sampled. `busiest_worker` is the use
-    of cores by one worker, `main_thread` by the main thread, and `python_threads` by the process's other Python
-    threads.
+    `throttled_frac` is the share of the control group's (cgroup's) periods in which its processor limit stopped it;
+    `throttled_cores` is the mean number of stopped processors. `memory_stall_frac` is the share of time in which a
+    process of the group waited for memory; `system_stall_frac` is the same for the whole system, if only that was
+    sampled. `busiest_worker` is the use of cores by one worker, `main_thread` by the main thread, and `python_threads`
+    by the process's other Python threads.
     """
 
     process: float | None
@@ -185,15 +185,15 @@ class HostLoad:
 
     @property
     def in_use(self) -> float | None:
-        """The use of the cores that the run may use; None if not sampled. If the samples do not separate these cores,
-        it is the use of all cores.
+        """The use of the cores that the run may use, or of all cores if samples do not separate these; None if not
+        sampled.
         """
         return self.system if self.usable is None else self.usable
 
 
 @dataclass(frozen=True)
 class DeviceShares:
-    """The device's activity in the detailed steps, as shares of their time. `unfed` is idle time caused by a late host."""
+    """The device's time by activity, as shares of the detailed steps. `unfed` is idle time due to a late host."""
 
     compute: float
     communication: float
@@ -203,7 +203,7 @@ class DeviceShares:
 
 @dataclass(frozen=True)
 class DeviceEntry:
-    """One accelerator, as its driver describes it."""
+    """One accelerator of the host, as its driver describes it."""
 
     kind: str
     compute_capability: str | None = None
@@ -211,7 +211,7 @@ class DeviceEntry:
 
 @dataclass(frozen=True)
 class HostWaits:
-    """How long the device waits in the mean step for work of the host, and the names of this work, the longest first."""
+    """How long the device waits for work of the host in the mean step, and the names of this work, longest first."""
 
     waits_ns: float
     step_ns: float
@@ -250,10 +250,8 @@ class Device:
 
     @property
     def shares(self) -> DeviceShares | None:
-        """The device's times as shares of the whole steps, not only of the time from its first to its last work; None
-        if unknown.
-
-        Before its first and after its last work of a step, the device is idle because nothing was launched.
+        """The device's times as shares of the steps; None if unknown. Idle time before its first and after its last
+        work counts.
         """
         device = self.summary
         if device is None or not device.total_ns or device.utilization_frac is None:
@@ -277,7 +275,7 @@ class Device:
 
     @property
     def is_dispatching(self) -> bool:
-        """Whether the host spends its time launching; true if unknown. If it does not, an idle device waits for Python."""
+        """Whether the host spends its time in operators; true if unknown. If not, an idle device waits for Python."""
         return self.dispatch_frac is None or self.dispatch_frac >= DISPATCH_FRAC
 
 

@@ -44,7 +44,7 @@ class StageSummary:
 class OwnStage:
     """A stage of the user, with the queues for which it was found to wait: `inputs` to read, `outputs` to write.
 
-    `awaited_frac` is the share of the steps' wait for data during which the stage works.
+    `awaited_frac` is the share of the steps' wait for data during which this stage works.
     """
 
     summary: StageSummary
@@ -59,10 +59,10 @@ class OwnStage:
 
 @dataclass(frozen=True)
 class Making:
-    """How far the workers were behind the step.
+    """How often and how long the steps waited for batches that the workers had not finished.
 
     `made_frac` is the share of the requests whose batch was already finished. `unmade_wait_frac` is the share of all
-    waiting that lies before the end of making the batch. The rest of the waiting was receiving.
+    waiting before the batch was finished. The rest of the waiting was receiving.
     """
 
     made_frac: float
@@ -79,11 +79,11 @@ class OwnMaking:
 
 @dataclass(frozen=True)
 class WorkerLoad:
-    """The share of time that the workers work, and the share of the work that needs a processor (None: not recorded).
+    """The share of time that the workers work, and the share of the work that needs a processor (None if not recorded).
 
     Waiting for a processor that others hold is not work. `queued_frac` is the share of the training thread's time in
-    which it waits for a processor. `making`, and `own` without workers, are None if requests and work cannot be
-    compared.
+    which it waits for a processor. `making` has the comparison of requests with the work of workers, `own` the one for
+    a loader without workers. Each is None if they cannot be compared.
     """
 
     busy_frac: float

@@ -18,8 +18,8 @@ MOST_RANKS = 4_096
 
 @dataclass(frozen=True)
 class RankFigures:
-    """One rank. Means are over the steps of its average, or over batches (`noun`) if it only infers. `own_ns` is the
-    step without the time held in collectives.
+    """One rank. Means are over its averaged steps, or over batches (`noun`) if it only infers. `own_ns` is the step
+    without the time held in collectives.
 
     `noise_ns` is the standard error of `own_ns`. `starved_frac` is the share of its time in which the training process
     was ready to run and had no processor. If a rank has no figures, `reason` is the reason, and the figures are 0.
@@ -60,8 +60,8 @@ class CollectiveRow:
     """The calls of one name by one rank. `wait_ns` is None if no other rank's calls match. `late` is the number of
     calls in which this rank came last.
 
-    Bandwidths are over the transfer time, None if the sizes are unknown. Without matching calls, bandwidths are over
-    the rank's own time, which includes its waits. They are then lower bounds.
+    Bandwidths are over the transfer time, None if the sizes are unknown. Without matching calls, they are lower bounds,
+    because they are over the rank's own time, which includes its waits.
     """
 
     rank: int
@@ -93,8 +93,8 @@ class Collectives:
 
 @dataclass(frozen=True)
 class SlowCall:
-    """The call with the largest excess over its expected time: call `number` (from 1) of `count` calls of its name and
-    group in a step.
+    """The call with the largest excess over its expected time: call `number` (from 1) of the `count` calls of its name
+    and group in a step.
 
     `transfer_ns` is its median transfer over the steps. `expected_ns` is the transfer to expect at the speed of other
     calls.
@@ -116,19 +116,19 @@ class SlowCall:
 
 @dataclass(frozen=True)
 class JobSlowdown:
-    """What-if figures of a job. Each S is a ratio of mean step times: the altered job divided by the ideal job, 1 for
+    """What-if figures of a job. A slowdown S is the mean step of an altered job divided by that of the ideal job; 1 is
     no slowdown.
 
     `slowdown` is S, `waste_frac` is 1 - 1/S. `discrepancy_frac` is the measured mean step divided by the modelled one,
     minus 1. `by_operation`, `by_rank` and `by_stage` are S if only this operation, rank or stage stays as measured.
-    `worker_share` (M_W) is the share of the loss that mending the worst 3 % of the ranks would remove; `stage_share`
-    (M_S) is the same for the last stage.
+    `worker_share` (M_W) is the share of the loss that is removed if the worst 3 % of the ranks become ideal;
+    `stage_share` (M_S) is the same for the last stage.
 
-    `mend_rank_gain_ns` is the gain of the mean step if only one rank were ideal. It is None if ranks meet once in each
-    step; the verdict then measures the gain by each rank's lateness. `even_stages_frac` is the share of the mean step
-    saved with equal work in all stages, `even_work_frac` with equal micro-batches in each stage. `method` is replay (of
-    every operation) or steps (one synchronisation per step). `stages` are the ranks of each pipeline stage. `reason` is
-    why figures are missing.
+    `mend_rank_gain_ns` maps a rank to the gain of the mean step if only this rank becomes ideal. It is None if ranks
+    meet once in each step; the verdict then measures the gain by each rank's lateness. `even_stages_frac` is the share
+    of the mean step saved with equal work in all stages, `even_work_frac` with equal micro-batches in each stage.
+    `method` is replay (of every operation) or steps (one synchronisation per step). `stages` are the ranks of each
+    pipeline stage. `reason` is why figures are missing.
     """
 
     slowdown: float | None = None
@@ -159,7 +159,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a job ended or stands still. `is_hang` means that its dumps or a status show a hang, without a recording."""
+    """How a job ended or stands still. `is_hang`: imported dumps or a status show a hang, without a recording."""
 
     title: str
     sentence: str
@@ -187,9 +187,9 @@ class Compared:
 
 @dataclass(frozen=True)
 class JobFacts:
-    """All content of the Ranks page. `query` is the query of the page's address; `numbers` are all ranks with a folder.
+    """All content of the Ranks page. `query` is the query of the page's URL; `numbers` are all ranks with a folder.
 
-    `ranks` are the ranks read so far, of `wanted` in all. `is_whole` means that all were read. `compared` is None if no
+    `ranks` are the ranks read so far, of `wanted` ranks. `is_whole` means that all were read. `compared` is None if no
     two ranks can be compared. `status` is NCCL's status of a job without a fault.
     """
 

@@ -1,4 +1,4 @@
-"""The results for a rank, as on pages and in `report --json`: its bound, the changes to make, its operators.
+"""The results for a rank, as on pages and in `report --json`: what it is bound by, the changes to make, its operators.
 
 Field names are the keys of `report --json` (see docs/format.md). Times are ns, shares are fractions, and a missing
 value is None.
@@ -21,9 +21,9 @@ batches are ready. `pipeline`: a run without steps, limited by a stage of the us
 
 @dataclass(frozen=True)
 class BoundBy:
-    """The bound of the run. `stage` is the limiting data stage if the kind is input, receive or pipeline.
+    """What the run is bound by. `stage` is the limiting data stage if the kind is input, receive or pipeline.
 
-    `confidence` describes in words how certain the bound is, and why.
+    `confidence` describes in words how certain this is, and why.
     """
 
     kind: BoundKind
@@ -66,7 +66,7 @@ class Suggestion:
 
     @property
     def is_look(self) -> bool:
-        """Whether the suggestion is a line that is worth a look. No rule knows a change for this line."""
+        """Whether the suggestion is a line that is worth a look, for which no rule knows a change."""
         return self.least_step_ns is not None and not self.condition
 
 
@@ -74,8 +74,8 @@ class Suggestion:
 class Diagnosis:
     """The results of all rules for one rank. `sentence` is the verdict on the Overall page.
 
-    `end` is the beginning of `sentence` if the job stands still or did not end well. `limit` is the sentence on the
-    bound of the rank, without the changes to make. `silence` is why there is no suggestion, empty if there is one.
+    `end` is the beginning of `sentence` if the job stands still or did not end well. `limit` is the sentence on what
+    the rank is bound by, without the changes to make. `silence` is why there is no suggestion, "" if there is one.
     `warnings` name results that are missing because of an error in Stepscope, one line each. `lines` is the mean step
     by the user's lines, None without stacks.
     """

@@ -1,6 +1,6 @@
-"""The steps of a rank: the steps that count, the interruptions, and the functions that run in the steps.
+"""The steps of a rank: the steps of the average, the interruptions, and the functions that run in the steps.
 
-Times are ns; `*_ns` per step are means.
+Times are ns. Times per step are means.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NamedFunction:
 
 @dataclass(frozen=True)
 class Part:
-    """The functions that ran in a phase or stage: the number of samples, and the named functions, longest first."""
+    """The functions that ran in a phase or stage, longest first. `samples` is the number of all samples."""
 
     name: str
     samples: int
@@ -65,8 +65,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Explained:
-    """A phase of the mean step and its parts in ns: those that stages, lines and operators explain. Parts and rest sum
-    to the whole.
+    """A phase of the mean step. `parts` are the ns that stages, lines and operators explain. Parts and rest sum to the
+    whole.
 
     `function` takes most of the rest, called at `place`; both are empty if unknown. `is_made_again` means that an
     object or an iterator is made there in each step.
@@ -86,8 +86,7 @@ class Explained:
 
 @dataclass(frozen=True)
 class FlameNode:
-    """A function at one place in the call tree. `start` is the number of samples to the left of it; `depth` starts at
-    0."""
+    """A function at one place in the call tree. `start` is the number of samples to its left; `depth` starts at 0."""
 
     label: str
     place: str
@@ -102,7 +101,7 @@ Kind = Literal["checkpoint", "validation", "between", "compile", "recompile", "r
 
 @dataclass(frozen=True)
 class Held:
-    """An interruption that holds the training thread. `reason` is PyTorch's reason for a compilation, otherwise ""."""
+    """A kind of interruption of the training thread. `reason` is PyTorch's reason for a compilation, otherwise ""."""
 
     kind: Kind
     name: str
@@ -124,10 +123,10 @@ class Held:
 
 @dataclass(frozen=True)
 class Interruptions:
-    """Interruptions of the training thread, one per index, in order of start.
+    """Interruptions of the training thread, one per index of the arrays, in order of start.
 
-    `which` is the index in `held`; `depth` is the nesting depth of a range. Validation and the time between epochs lie
-    between steps.
+    `which` is an index in `held`; `depth` is the nesting depth. Validation and the time between epochs lie between
+    steps.
     """
 
     held: tuple[Held, ...]
@@ -146,7 +145,7 @@ class Interruptions:
 
 @dataclass(frozen=True)
 class HeldSum:
-    """How often an interruption held the thread, and for how long. `longest_at_ns` is the start of the longest one."""
+    """How often and how long an interruption stopped the thread. `longest_at_ns` is the start of the longest one."""
 
     held: Held
     count: int
@@ -161,7 +160,7 @@ NOTHING = Interruptions((), *(np.zeros(0, np.int64),) * 4)
 def sum_interruptions(found: Interruptions) -> tuple[HeldSum, ...]:
     """Sum the interruptions by name, longest total first. Interruptions that the user marked are left out.
 
-    If ranges are nested, both count. The reason is the reason of the longest interruption.
+    Nested interruptions are not subtracted from outer ones. The reason is that of the longest interruption.
     """
     places: dict[tuple[Kind, str], list[int]] = {}
     for place, held in enumerate(found.held):
@@ -205,8 +204,8 @@ class Logged:
 class Shift:
     """A change at index `at` of the given steps. `before_ns` and `after_ns` are the medians on both sides.
 
-    A block of steps fits if it lies on its own side of the middle value. `held_frac` is the share of fitting blocks
-    before or after the change, whichever is smaller.
+    A block of steps fits if its median lies on its own side of the middle of these two. `held_frac` is the share of
+    fitting blocks before or after the change, whichever is smaller.
     """
 
     at: int
@@ -234,7 +233,7 @@ class AnomalyWork:
     """The work of anomaly detection per step.
 
     `nodes` is the number of backward nodes; the forward keeps a traceback for each node. `checks_ns` is the time of the
-    checks for NaN after the nodes.
+    checks for NaN that follow the nodes.
     """
 
     nodes: float
@@ -245,11 +244,11 @@ class AnomalyWork:
 class ModelCalls:
     """The calls of a module, or the batches of a loader, at one line, in the steps that were examined.
 
-    `padded` calls had rows that are filled up to `width`, 0 for several widths. `useful_frac` is the share of all calls
-    that is not padding, `longest_frac` the same for the longest row of a call. `again` calls gave the result of an
-    earlier call in their step. Of the `compared` rows of calls without gradients, `known` rows had occurred in an
-    earlier examined step, with the same result. The times are those of the calls. `wide_fracs` are the shares of
-    forward and backward that grow with the width and with the square of the width, None if unknown.
+    `padded` calls had rows that are filled up to `width`, which is 0 for several widths. `useful_frac` is the share of
+    all calls that is not padding, `longest_frac` the same for the longest row of each call. `again` calls gave the
+    result of an earlier call in their step. Of the `compared` rows of calls without gradients, `known` rows had
+    occurred in an earlier examined step, with the same result. The times are those of the calls. `wide_fracs` are the
+    shares of forward and backward that grow with the width and with the square of the width, None if unknown.
     """
 
     model: str
@@ -271,12 +270,12 @@ class ModelCalls:
 
 @dataclass(frozen=True)
 class UnusedGradients:
-    """Numbers of parameters whose gradients no update used. An optimizer has `held` of them; `updated` parameters were
-    updated in all.
+    """Parameters whose gradients no update used, and their number. An optimizer has `held` of them; `updated` is the
+    number of all updated parameters.
 
     `nodes` are ranges of backward nodes that computed only such gradients, in the steps from `step` on. A range has the
-    first and last number, how often the nodes ran before, and 2 for the whole node or 1 for a part. `backward_frac` is
-    the share of the nodes in the backward, None if no detailed window shows it.
+    first and last number, how often the nodes ran before, and 2 for whole nodes or 1 for a part of them.
+    `backward_frac` is the share of these nodes in the backward, None if no detailed window shows it.
     """
 
     parameters: int
@@ -318,7 +317,7 @@ class Kinds:
     def find_dense_frac(self, update_frac: float, parameters: float) -> float:
         """Return the share of the step that is spent on gradients of all rows of embeddings and on their update.
 
-        `update_frac` is the share of the update of `parameters` parameters.
+        `update_frac` is the share of the step for the update of all `parameters`.
         """
         return self.lookups_frac + update_frac * min(self.table_parameters / max(parameters, 1), 1.0)
 
@@ -402,7 +401,7 @@ class Steps:
 
     @property
     def steady(self) -> int:
-        """Number of regular steps: steps that are not in the warm-up, not in a window, and not the first of an epoch."""
+        """The number of regular steps, which are not in the warm-up, not in a window, and not the first of an epoch."""
         return int(self.selection.regular.sum())
 
     def share(self, *names: str) -> float:

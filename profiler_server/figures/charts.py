@@ -62,10 +62,10 @@ class Chart:
 
 @dataclass(frozen=True)
 class Line:
-    """One line. `y` is in ns, or in the unit of the axes.
+    """One line. `y` is in ns, or in the unit of the axes. `x` is None for the common x of the chart.
 
-    A `kind` of area fills to zero; band fills to the previous line. Points and ticks are not joined; ticks stay
-    separate where points would merge into a line.
+    The `kind` "area" fills down to zero; "band" fills to the previous line. Points and ticks are not joined. Ticks are
+    thin enough to stay separate where points would merge into a line.
     """
 
     name: str
@@ -131,7 +131,7 @@ def decimate(x: Numbers, y: Numbers, limit: int = DRAWN_POINTS) -> tuple[Numbers
 
 
 def average_runs(values: Numbers, limit: int = BINNED_BARS) -> Numbers:
-    """Return the means of at most `limit` groups of consecutive values of equal length (the last may be shorter)."""
+    """Return the means of at most `limit` groups of equally many consecutive values; the last may be smaller."""
     if len(values) <= limit:
         return values.astype(np.float64)
     starts = np.arange(0, len(values), run_length(len(values), limit))
@@ -145,7 +145,7 @@ def run_length(count: int, limit: int = BINNED_BARS) -> int:
 
 
 def build_lines(x: Numbers, lines: Sequence[Line], axes: Axes | None = None, points: int = DRAWN_POINTS) -> Figure:
-    """Build lines over a common x; each line is decimated separately to `points`. Missing values (NaN) are gaps."""
+    """Return a figure of lines over a common x, each line thinned to `points` points. Missing values (NaN) are gaps."""
     axes = axes or Axes()
     peak = max((float(np.nanmax(line.y)) for line in lines if len(line.y) and np.isfinite(line.y).any()), default=0.0)
     scale, unit = _scale(axes, axes.y_peak or peak)
@@ -156,7 +156,7 @@ def build_lines(x: Numbers, lines: Sequence[Line], axes: Axes | None = None, poi
 
 
 def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
-    """Build stacked columns: one per step, or one per group of steps if there are more than BINNED_BARS steps."""
+    """Return stacked columns: one per step, or one per group of steps if there are more than BINNED_BARS steps."""
     axes = axes or Axes()
     total = np.sum([*stack.parts.values()], axis=0) if stack.parts else np.zeros(1)
     # A column of several steps is their mean, and lower than the longest of these steps.
@@ -188,9 +188,9 @@ def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
 
 
 def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
-    """Build a ring of slices in the given order, with `center` written in its middle.
+    """Return a ring of slices in the given order, with `center` written in its middle.
 
-    When the colours repeat, a hatch marks the repeated ones.
+    If there are more slices than colours, slices with a repeated colour are hatched.
     """
     given = [slice_.color or PIE_COLORS.get(slice_.label, "") for slice_ in slices]
     places = np.cumsum([not color for color in given]) - 1  # counted among slices without a given colour
@@ -242,7 +242,7 @@ def _number_duplicates(labels: Sequence[str]) -> list[str]:
 
 
 def build_bars(slices: Sequence[Slice], axes: Axes | None = None) -> Figure:
-    """Build horizontal bars, the first on top, each with its text at its end."""
+    """Return a figure of horizontal bars, the first on top, each with its text at its end."""
     axes = axes or Axes(x_title="")
     scale, unit = _scale(axes, max((s.value for s in slices), default=0.0))
     bars = {
@@ -267,7 +267,7 @@ def build_bars(slices: Sequence[Slice], axes: Axes | None = None) -> Figure:
 
 
 def build_depths(x: Numbers, depths: Numbers, capacity: float, x_title: str = "step") -> Figure:
-    """Build a queue's depth over the steps, with its capacity as a dashed line and a mark at every drawn zero."""
+    """Return a figure of a queue's depth over the steps, with a dashed line at its capacity, and marks at zeros."""
     drawn_x, drawn = decimate(x, depths)
     zeros, ends = drawn_x[drawn == 0], x[[0, -1]] if len(x) else np.array([0, 1])
     lines = [
@@ -281,7 +281,7 @@ def build_depths(x: Numbers, depths: Numbers, capacity: float, x_title: str = "s
 
 
 def plain_text(text: str) -> str:
-    """Return bounded text that Plotly shows literally, not as its HTML subset."""
+    """Return the text, cut to a maximum length and escaped: Plotly would otherwise read it as HTML."""
     return html.escape(shorten_middle(text, 120), quote=False)
 
 

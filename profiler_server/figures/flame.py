@@ -15,7 +15,7 @@ _LONGEST_NAME = 120
 
 @dataclass(frozen=True)
 class FlameBox:
-    """One function. `x` and `width` are SVG percentages, `y` is in pixels; `kind` is own, library or whole."""
+    """The box of a function. `x` and `width` are SVG percentages, `y` is in pixels; `kind` is own, library or whole."""
 
     x: str
     y: int
@@ -27,7 +27,7 @@ class FlameBox:
 
 @dataclass(frozen=True)
 class Flame:
-    """Boxes of functions below a box for the whole; `sentence` describes the picture."""
+    """The boxes of functions, and above them a box for the whole; `sentence` describes the picture."""
 
     boxes: tuple[FlameBox, ...]
     height: int
@@ -35,7 +35,7 @@ class Flame:
 
 
 def build_flame(title: str, nodes: Sequence[FlameNode], whole: int) -> Flame:
-    """Lay out functions below a box for the whole, which is labelled with the title."""
+    """Lay out functions below a box for the whole, which has the title. `whole` is its number of samples."""
     boxes = [FlameBox(percent(0, 1), 0, percent(1, 1), "whole", title, f"{title}: {whole:,} samples")]
     boxes += [_build_box(node, whole) for node in nodes]
     depth = 1 + max((node.depth + 1 for node in nodes), default=0)

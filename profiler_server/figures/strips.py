@@ -47,7 +47,7 @@ class Strip:
 
 
 def build_strip(stretches: Sequence[tuple[str, float, float]], whole_ns: float) -> Strip:
-    """Lay out the stretches of a step of `whole_ns`, each given as phase, start and duration in ns."""
+    """Return a strip of one step. Each stretch is given as phase, start and duration in ns; `whole_ns` is the step."""
     sums: dict[str, float] = {}
     for phase, _, duration in stretches:
         sums[phase] = sums.get(phase, 0.0) + duration
@@ -64,7 +64,7 @@ def build_strip(stretches: Sequence[tuple[str, float, float]], whole_ns: float) 
 
 
 def build_lane(stretches: Iterable[tuple[str, float, float]], whole_ns: float) -> tuple[Bar, ...]:
-    """Return the bars of some stretches without text inside, for a row with a label at its side."""
+    """Return bars without text inside, for a row that has its label at the side. Stretches are as in `build_strip`."""
     return tuple(_build_bar(phase, start, length, whole_ns, "") for phase, start, length in stretches if length > 0)
 
 
@@ -86,7 +86,7 @@ def _fit_text(label: str, duration: str, share: float) -> str:
 
 
 def build_ticks(whole_ns: float) -> tuple[Tick, ...]:
-    """Return five to eight round times from 0 up to the whole; none for an empty whole."""
+    """Return five to eight round times from 0 to at most `whole_ns`; empty if it is 0."""
     if whole_ns <= 0:
         return ()
     scale, unit = choose_time_unit(whole_ns)

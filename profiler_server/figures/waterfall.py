@@ -46,7 +46,7 @@ def list_levels(start_ns: float, falls: Sequence[Fall]) -> list[float]:
 
 
 def _list_reaches(levels: Sequence[float], falls: Sequence[Fall]) -> list[tuple[float, float]]:
-    """Return the least and the greatest value that each change covers. The whisker at its end is included."""
+    """Return the least and the greatest value that the bar of each change covers, with the whisker at its end."""
     ends = zip(levels, levels[1:], falls, strict=False)
     return [
         (min(begin, end - (fall.noise_ns or 0.0)), max(begin, end + (fall.noise_ns or 0.0)))
@@ -55,7 +55,7 @@ def _list_reaches(levels: Sequence[float], falls: Sequence[Fall]) -> list[tuple[
 
 
 def build_waterfall(start_ns: float, end_ns: float, falls: Sequence[Fall], names: tuple[str, str, str]) -> Figure:
-    """Draw the changes between two totals. `names` are the names of the first total, the last total, and the axis."""
+    """Return a figure of the changes between two totals. `names` are the names of first total, last total and axis."""
     levels = list_levels(start_ns, falls)
     tops = [high for _, high in _list_reaches(levels, falls)]
     scale, unit = choose_time_unit(max(*levels, end_ns))
@@ -120,7 +120,7 @@ def _draw_falls(levels: Sequence[float], falls: Sequence[Fall], scale: float, un
 
 
 def _draw_labels(falls: Sequence[Fall], tops: Sequence[float], scale: float, base: float) -> Figure:
-    """Draw the texts above bar and whisker, because Plotly's own bar texts lie on the whisker."""
+    """Return the texts above bar and whisker. Plotly's own bar texts would lie on the whisker."""
     room = LABEL_FRAC * (max(tops) / scale - base)
     return {
         "type": "scatter",

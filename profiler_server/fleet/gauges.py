@@ -86,7 +86,7 @@ class RankGauges:
 @dataclass(frozen=True)
 class RunGauges:
     """One run. `label` is its id as a printable, short and unique text. `ranks` is the number of ranks with a folder.
-    The figures cover `ranks_read` ranks: other ranks cannot be read or are not read yet.
+    The figures cover `ranks_read` of them; the others cannot be read or are not read yet.
 
     Means are over the last 50 steps of each rank, then over the ranks. `slowdown_ratio` is the own work of the slowest
     rank divided by the median of the others. It is None for one rank, or if no rank has time in collectives.
@@ -113,7 +113,7 @@ class RunGauges:
 
 
 class Gauges:
-    """The gauges of a catalog, read at most once in five seconds. Several threads may use it."""
+    """The figures of a catalog's runs, read at most once in five seconds. Several threads may use it."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -143,8 +143,8 @@ class Gauges:
             return self._gauges
 
     def _catch_up(self, ranks: Sequence[RankRun]) -> None:
-        """Read ranks for the next answer, in the background. All ranks without an earlier reading are read. The others
-        are read again for a limited time.
+        """Read ranks for the next answer. Ranks without an earlier result are read however long it takes, others until
+        a limit.
         """
         until_s = time.monotonic() + LATE_LIMIT_S
         for rank in ranks:
@@ -190,7 +190,7 @@ class Gauges:
         return replace(_sum_up(entry, ranks), standing_s=standing.for_ns / 1e9 if standing is not None else 0.0)
 
     def _read_ranks(self, entry: RunEntry, until_s: float) -> list[RankGauges]:
-        """Read the ranks of a run in turns. The reading begins where the last one stopped."""
+        """Return the figures of a run's ranks, read until `until_s`. Reading begins where the last call stopped."""
         run = Run(entry.path)
         numbers = entry.headline.ranks[:MOST_RANKS]
         begin = self._turns[entry.path] % max(len(numbers), 1)
@@ -208,7 +208,7 @@ class Gauges:
 
 
 def _may_be_live(entry: RunEntry, now_ns: int) -> bool:
-    """Return whether a run records or may have ended recently, judged by the time of one file."""
+    """Return whether a run records or may have ended recently, judged by the time of a rank's manifest."""
     if entry.state == "imported" or not entry.headline.ranks:
         return False
     if entry.state == "recording":
@@ -220,8 +220,8 @@ def _may_be_live(entry: RunEntry, now_ns: int) -> bool:
 
 
 def _renew(rank: RankRun, known: RankGauges | None) -> RankGauges | None:
-    """Return the gauges of a recording rank with its current state. The state can change without a change of a file,
-    when a process dies.
+    """Return the gauges of a recording rank with its current state. When a process dies, the state changes but no file
+    does.
     """
     try:
         return replace(known, state=rank.state) if known is not None and known.state == "recording" else known
@@ -303,7 +303,7 @@ def _find_slowest(timed: Sequence[RankGauges]) -> tuple[int | None, float | None
 
 
 def make_label(run_id: str) -> str:
-    """Return an id as a label. If the label differs from its id, it ends in a digest, so that no two runs share a
+    """Return a run id as a label. If characters had to be changed, it ends in a digest, so that no two runs share a
     series.
     """
     text = "".join(letter if letter.isprintable() else "?" for letter in run_id)

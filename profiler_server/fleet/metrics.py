@@ -1,4 +1,4 @@
-"""The metrics that are made from gauges: name, unit, meaning and values, for all systems; and the Prometheus text."""
+"""The metrics that are made from gauges: name, unit, meaning and values; and their text for Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gauges pushed over OTLP by OpenTelemetry's own reader."""
+"""Gauges that are pushed over OTLP by OpenTelemetry's periodic reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timeline: every slice of a rank, with totals, search, and the download as a trace."""
+"""The Timeline page: every slice of a rank, with totals, search, and the download as a trace."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROPOSED = 3
 
 @dataclass(frozen=True)
 class Together:
-    """The field for choosing ranks, and a sentence on their clocks. `most` is the largest number of ranks to choose."""
+    """The field for choosing ranks, and a sentence on their clocks. At most `most` ranks can be chosen."""
 
     text: str
     most: int
@@ -80,7 +80,7 @@ DEVICE_WORK = ("kernel", "memcpy", "memset", "communication")
 
 @dataclass(frozen=True)
 class TimelinePage:
-    """Context of timeline.html. `data` is the viewer's initial data; `first_tile` the query of its first tile."""
+    """The context of timeline.html. `data` is the viewer's initial data, `first_tile` the query of its first tile."""
 
     notice: Notice | None
     partial: Notice | None
@@ -146,7 +146,7 @@ def _show_failure(page: TimelinePage, rank: RankRun, error: Exception, advice: s
 
 
 def _open_step(page: TimelinePage, rank: RankRun, asked: str) -> TimelinePage:
-    """Open the viewer at the training step in the address. If the rank has no such step, report this."""
+    """Return the page, with the viewer opened at the step in the URL, or a notice if the rank has no such step."""
     if not asked:
         return page
     span = _find_step(rank, int(asked)) if asked.isascii() and asked.isdigit() and len(asked) <= 15 else None
@@ -173,7 +173,7 @@ def _find_step(rank: RankRun, number: int) -> tuple[int, int] | None:
 
 
 def _find_partial(rank: RankRun) -> Notice | None:
-    """Return a notice on the gaps of the timeline, None if it is complete. Damaged tables come before missing slices."""
+    """Return a notice on what the timeline lacks, None if it is complete. Damaged tables come before missing slices."""
     broken = [table for table in MEASURED_TABLES if rank.status(table).state == "broken"]
     if broken:
         reason = f"Damaged: {', '.join(broken)}. The other tables of the run are shown."
@@ -197,8 +197,8 @@ def _explain_empty(rank: RankRun) -> Notice:
 
 
 def _count_slices(timeline: Timeline) -> Stat:
-    """Return the number of recorded slices. Slices drawn for steps, phases and busy time are counted apart, because
-    they were no events.
+    """Return the number of recorded slices. Slices drawn for steps, phases and busy time are no events, so they are
+    counted apart.
     """
     index, over = timeline.index, f"over {format_duration(timeline.span_ns)}"
     drawn = sum(index.derived_rows)

@@ -1,4 +1,4 @@
-"""The report on all ranks together: the rank that holds the job up and its cause, and the reason for a hang."""
+"""The report on all ranks together: the rank for which the job waits and its cause, and the reason for a hang."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def report_attempts(run: Run) -> list[dict[str, Any]]:
 
 
 def report_hang(end: End | None) -> dict[str, Any] | None:
-    """Return why the job hangs, or why it hung until it was killed; null if no hang is known.
+    """Return why the job hangs, or why it hung until it was ended; None (null in JSON) if no hang is known.
 
     The reason comes from dumps of the job's collectives, or from the recording.
     """
@@ -194,8 +194,8 @@ def report_slow_call(run: Run) -> dict[str, Any] | None:
 
 
 def report_what_if(run: Run, warnings: list[str]) -> dict[str, Any] | None:
-    """Return the cost to the job of differences between ranks. Null for one rank. Null with a warning if no model fits
-    the steps.
+    """Return how much the differences between ranks cost the job. Null for one rank, and null with a warning if no
+    model fits the steps.
     """
     ranks = summarize_ranks(run)
     found = recall_what_if(run, ranks)

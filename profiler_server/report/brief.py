@@ -1,4 +1,4 @@
-"""The report of a run in a few lines: its bound, the change to make, and the gain of the change."""
+"""The report of a run in a few lines: what it is bound by, the change to make, and the gain of the change."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _report_ranks(run: Run, ranks: Sequence[int], warnings: list[str], how: Repo
 
 
 def report_alone(task: tuple[Path, int]) -> tuple[dict[str, Any], list[str]]:
-    """Return the report on one rank of a run, and its warnings; called in another process."""
+    """Return the report on one rank, and its warnings. `task` is (path of the run, rank). For another process."""
     warnings: list[str] = []
     return _report_rank(RankRun(*task), warnings), warnings
 
@@ -209,9 +209,9 @@ def _spell_failure(rank: int, what: str, error: Exception) -> str:
 
 
 def is_empty(report: dict[str, Any]) -> bool:
-    """Return whether the report is empty.
+    """Return whether a report has nothing to show.
 
-    A report is not empty if a rank has a step, operator, kernel, queue or stage, or if an end or several attempts of
+    It has something to show if a rank has a step, operator, kernel, queue or stage, or if an end or several attempts of
     the job are known.
     """
     parts = ("operators", "kernels", "queues", "stages")
@@ -260,8 +260,8 @@ def _report_outlier(outlier: Outlier) -> dict[str, Any]:
 
 
 def _report_phases(phases: Sequence[PhaseShare]) -> list[dict[str, Any]]:
-    """Return the means of the phases as whole ns that sum to the rounded mean step. Each rounding error is carried over
-    to the next phase.
+    """Return the mean of each phase in whole ns. Rounding errors are carried over, so the sum is the rounded mean
+    step.
     """
     rows, exact, given = [], 0.0, 0
     for phase in phases:

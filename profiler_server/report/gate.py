@@ -52,7 +52,7 @@ def _count_runs(verdict: Verdict) -> str:
 
 
 def build_undecided(reason: str) -> Verdict:
-    """Return the verdict on runs that could not be read. With it, a CI system also gets the reason."""
+    """Return an undecided verdict for runs that could not be read. In its documents a CI system finds the reason."""
     cleaned = "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in reason)
     return Verdict("unknown", f"{cleaned.rstrip('.')}.", 0, 0)
 
@@ -111,7 +111,7 @@ def _list_parts(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """Return a text in which the characters are escaped that Markdown, or HTML inside Markdown, would read as markup."""
+    """Return a text with escaped characters where Markdown, or HTML inside Markdown, would read them as markup."""
     marked = "".join(f"\\{letter}" if letter in "\\`*_{}[]|#!~" else letter for letter in text)
     return escape(" ".join(marked.split()))
 

@@ -1,4 +1,4 @@
-"""The outcome of the advice of the previous run, for reports: the same sentences as on the pages, and their figures."""
+"""The outcome of the previous run's advice, for reports. The sentences are those of the pages; figures are added."""
 
 from __future__ import annotations
 

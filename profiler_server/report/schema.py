@@ -84,7 +84,7 @@ PARTS: Mapping[str, str] = {
 
 
 def pick(value: Any) -> Any:
-    """Return a value as plain data. An object keeps only the keys that `PARTS` lists for its type."""
+    """Return a value as plain data. An object keeps only the keys that `PARTS` lists for its type, in that order."""
     if isinstance(value, Mapping):
         return {key: pick(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -94,8 +94,8 @@ def pick(value: Any) -> Any:
 
 
 def spell_out(value: Any, name: str = "") -> Any:
-    """Return a value as JSON of the report: keys are texts, and times are whole ns. A time is recognised by the name of
-    its field.
+    """Return a value in the form of the report's JSON: keys are texts, times are whole ns. `name` is the field of the
+    value; it shows whether the value is a time.
     """
     value = pick(value)
     is_time = name.endswith(("_ns", "_ns_per_step"))

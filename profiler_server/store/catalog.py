@@ -73,7 +73,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """The data of a run's line in the list, in the form that is kept on disk."""
+    """The data for a run's line in the run list, as kept on disk."""
 
     manifest: RunManifest
     headline: Headline
@@ -119,7 +119,7 @@ class Catalog:
         self._is_closing = True
 
     def find_baseline(self, run_id: str) -> str | None:
-        """Return the id of the run that a run tries to improve; None if there is no such run.
+        """Return the id of the run with which a run is compared; None if there is no such run.
 
         It is the run in the option `baseline`. Without this option, it is the previous run of the same script.
         """
@@ -271,8 +271,8 @@ def _announce(run_id: str, path: Path) -> RunEntry:
 def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ...]:
     """Return the runs, newest first, each compared with the next older run of the same script and name stem.
 
-    A restart of the same job is not compared, and neither is a run without steps. Imported traces have no predecessor:
-    they name no script, and are often ranks of one job rather than runs of one training.
+    A restart of the same job is not compared, and neither is a run without steps. Imported traces have no predecessor,
+    because they name no script. Often they are ranks of one job rather than runs of one training.
     """
     previous: dict[tuple[str, str], RunEntry] = {}
     changes: dict[tuple[str, str], list[float]] = {}
@@ -308,7 +308,7 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
 
 
 def find_family(script: str, name: str) -> tuple[str, str]:
-    """Return the key by which runs of one training are grouped: the script, and the name without a trailing number."""
+    """Return the key that runs of one training share: the script, and the name without a trailing number."""
     return script, _TRAILING_NUMBER.sub("", name)
 
 
@@ -340,10 +340,10 @@ def _find_opposite_mean(before: Headline, after: Headline, change_frac: float) -
 
 
 def find_earlier_beside(run: Run) -> Run | None:
-    """Return the last run with steps before a run, of the same script, recorded at the same path or beside it; None
+    """Return the last run with steps before a run, of the same script, at the same path or in the same folder; None
     without one.
 
-    If the run has the option `baseline`, return the run beside it that the option names.
+    If the run has the option `baseline`, return the run in the same folder that the option names.
     """
     try:
         named = run.manifest.options.get("baseline")

@@ -32,12 +32,12 @@ BY_HAND = "KeyboardInterrupt"
 
 
 def read_ended_by(rank: RankRun) -> str:
-    """Return the exception that ended a rank, or "", regardless of redaction. Raises as `RankRun.manifest` does."""
+    """Return the exception that ended a rank, also of a redacted run; "" without one. Raises as `RankRun.manifest`."""
     return read_error((rank if rank.lens.redactor is None else rank.whole).manifest)
 
 
 def read_error(manifest: RankManifest) -> str:
-    """Return the exception that ended a rank as the manifest has it; "" if there is none or it was redacted."""
+    """Return the exception that ended a rank, as the manifest gives it; "" if there is none or it was redacted."""
     by = manifest.facts.get("ended_by")
     return by if isinstance(by, str) and by != UNTOLD else ""
 
@@ -57,10 +57,10 @@ COUNTED_RANKS = 8
 @dataclass(frozen=True)
 class Headline:
     """The headline figures of a run. `steps` is the number of training steps of the rank with the most steps; in a run
-    that only infers, the number of batches.
+    that only infers, it is the number of batches.
 
-    `step_p50_ns` and `data_wait_frac` cover the steps that every page averages (no warm-up, no detailed window). They
-    are None without such steps.
+    `step_p50_ns` and `data_wait_frac` cover the averaged steps (no warm-up, no detailed window). They are None without
+    such steps.
     """
 
     state: RunState
@@ -90,8 +90,8 @@ class RunEntry:
     """One line of the run list. `delta_frac` is the relative change of the median step since the run `previous_id`.
 
     `delta_is_clear` is true if the change exceeds the usual difference between runs of one script. `mean_delta_frac` is
-    set if the mean step clearly changed in the other direction, and is this change. An unread run has its folder's
-    name, its file's time, and no figures.
+    the relative change of the mean step, if it is clear and in the other direction; else None. An unread run has its
+    folder's name, its file's time, and no figures.
     """
 
     id: str

@@ -44,8 +44,8 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class TrackRecord:
-    """A rule's past predictions. Of `cases` predictions, `near` were within 15 % and `covered` were within the shown
-    range.
+    """A rule's past predictions. Of `cases` predictions, `near` were wrong by at most 15 %, and `covered` were within
+    their range.
     """
 
     cases: int

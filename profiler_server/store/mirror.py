@@ -1,4 +1,4 @@
-"""A local folder that mirrors a base directory behind a URL, and holds only the data that was read.
+"""A local folder that mirrors a base directory behind a URL. It has only the data that was read.
 
 Manifests are copied when they change. A table is an empty file with the right size and time until it is read. Then the
 end of the file (with the row count) or the whole file is fetched. Size and time stay the same, so stamps and the caches
@@ -88,7 +88,7 @@ class Mirror:
             self._background.start("list", self.list_now)
 
     def list_now(self) -> None:
-        """Update the folder from the URL. After an error, `problem` is the reason, and the remaining files stay
+        """Update the folder from the URL. After an error, `problem` is the reason, and files not yet updated stay
         unchanged.
         """
         with self._lock, Edge(self._fail):
@@ -104,7 +104,7 @@ class Mirror:
 
     @property
     def cut(self) -> str:
-        """Return a sentence if the URL does not answer, or if some of its files cannot be shown; else empty."""
+        """Return a sentence if the URL does not answer, or if some of its files cannot be shown; else ""."""
         if self.problem:
             return f"{self.url} does not answer: {self.problem}. What was there before is shown."
         for name, why in self._left_out.items():
@@ -132,7 +132,7 @@ class Mirror:
         return kept
 
     def _leave_out_covered(self, there: dict[str, State]) -> dict[str, State]:
-        """Return the files without those below a path that is itself a file. A bucket can hold both; a folder cannot."""
+        """Return the files, without files whose parent path is a file too. A bucket can hold both; a folder cannot."""
         kept = {}
         for name, state in there.items():
             above = name.rpartition("/")[0]
@@ -185,7 +185,7 @@ class _Mirrors(dict[Path, Mirror]):
 
 
 def is_of_run(name: str) -> bool:
-    """Return whether a name in the bucket has exactly the form of a file of a run. Others may have written the
+    """Return whether a name in the bucket has exactly the form of a run's file. Others may have written to the
     bucket.
     """
     pieces = name.split("/")
@@ -206,8 +206,8 @@ def is_of_run(name: str) -> bool:
 def read_state(info: Mapping[str, Any]) -> State:
     """Return the size and time of a remote file, from the fields that its file system gives.
 
-    The digits of the time below a second are made from the file's tag. So two contents with the same size and second
-    still differ.
+    The digits of the time below a second are made from the file's entity tag. So two contents with the same size and
+    second still differ.
     """
     moment = next(
         (info[key] for key in ("LastModified", "mtime", "updated", "last_modified", "created") if info.get(key)), 0

@@ -1,6 +1,6 @@
 """The files of a mirror: empty, with only their end, or whole. A limit bounds the bytes of whole files.
 
-The mode of a file marks its state: a file without the sticky bit is whole.
+A whole file has no sticky bit in its mode. The others have it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MirroredFiles:
         self._take_over()
 
     def place(self, name: str, state: State) -> None:
-        """Create an empty file with the size and time of a table."""
+        """Create an empty file for a table, with the table's size and time."""
         path = self._make_parent(name)
         with self._lock:
             self._write_empty(path, state)
@@ -142,7 +142,7 @@ class MirroredFiles:
         return path
 
     def _take_over(self) -> None:
-        """Record the files of an earlier server. The next listing replaces files that differ from the URL."""
+        """Take over files that an earlier server left. The next listing replaces files that differ from the URL."""
         for folder, _, names in os.walk(self._root):
             for name in names:
                 path = Path(folder, name)

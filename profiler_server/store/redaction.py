@@ -2,7 +2,7 @@
 
 Texts are replaced as they are read, so no result can contain an original text. The declaration of each column, field or
 fact decides which texts stay (`collector/format/schema/columns.py`). Undeclared texts are left out. Figures stay, and
-so do public names: those of PyTorch and of the libraries below it (`profiler_server/store/vocabulary`).
+so do public names: those of PyTorch and of the libraries that it uses (`profiler_server/store/vocabulary`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Redactor:
         self._public: dict[Shown, tuple[frozenset[str], frozenset[str]]] = {}
 
     def show(self, text: str | None, what: Shown) -> str | None:
-        """Return a text in the form that may be shown; None if it must be left out. None stays None."""
+        """Return a text as it may be shown; None if it must be left out, or if `text` is None."""
         if what.is_json and text:
             return self._show_json(text, replace(what, is_json=False))
         if not text or self._is_public(text, what):
@@ -62,8 +62,8 @@ class Redactor:
         return self._rename(what.alias, text) if what.alias else None
 
     def _is_public(self, text: str, what: Shown) -> bool:
-        """Return whether a text is a public word, or consists of words in `what.letters`. For public words, every
-        number counts as 0.
+        """Return whether a text is a public word, or consists of words in `what.letters`. Public words match with any
+        numbers.
         """
         if what not in self._public:
             words = frozenset(_NUMBER.sub("0", word) for word in what.words)
@@ -144,5 +144,5 @@ class Redactor:
 
 
 def redact(run: Run) -> Run:
-    """Return the run without the user's names. All ranks share one list of replacements."""
+    """Return the run without the user's names. A name has the same replacement in all ranks."""
     return Run(run.path, Redactor())

@@ -28,8 +28,8 @@ _ALWAYS_KNOWN = ("when", "name")
 
 @dataclass(frozen=True)
 class RunQuery:
-    """`q` holds words that must all occur, regardless of case. `sort` is a key, with `-` before it for descending
-    order.
+    """A query on the run list. `q` are words that must all occur, regardless of case. `sort` is a key, with `-` before
+    it for descending order.
     """
 
     q: str = ""

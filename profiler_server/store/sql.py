@@ -78,7 +78,7 @@ def connect(run: Run) -> duckdb.DuckDBPyConnection:
 def _open(rank: RankRun, table: str) -> ds.Dataset | pa.Table | None:
     """Return the rows of a table; None if it has no files. They are read lazily where possible.
 
-    Under a lens, or for a path that Arrow does not accept, all rows are read at once.
+    All rows are read at once if steps are selected or names are redacted, or if Arrow rejects the path.
     """
     import pyarrow.dataset as ds  # takes a while, and no page needs it
 

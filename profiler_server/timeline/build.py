@@ -56,7 +56,7 @@ def level_file(level: int) -> str:
 
 
 class LevelWriter:
-    """A writer of the raw lanes and of the levels above them. `longest_lane` is the number of slices in the longest
+    """A writer of the raw lanes and of the merged levels. `longest_lane` is the number of slices in the longest
     lane.
     """
 
@@ -85,9 +85,9 @@ class LevelWriter:
             let_go(*self._room)
 
     def _merge(self, source: SliceColumns | Bins, rows: int, level: int) -> int:
-        """Merge a lane chunk by chunk into the buffer, and return the number of bins.
+        """Merge short neighbours of a lane chunk by chunk into the buffer, and return the resulting number of bins.
 
-        `source` may be in the buffer itself, because merging never makes a chunk longer.
+        `source` may be the buffer itself, because merging never makes a chunk longer.
         """
         at = 0
         for first in range(0, rows, _CHUNK_ROWS):
@@ -100,7 +100,7 @@ class LevelWriter:
         return at
 
     def close(self) -> list[int]:
-        """Close the files and return the kept levels. A level with more than half of the raw slices is removed."""
+        """Close the files and return the kept levels. A level with more than half as many bins as slices is removed."""
         self._open.close()
         kept = []
         for level, writer in zip(self._levels, self._writers, strict=True):
@@ -210,7 +210,7 @@ def _read_slices(
 ) -> tuple[tuple[Track, ...], list[int]]:
     """Read the table `slices` once, and write the derived slices beside it.
 
-    Return the device tracks, and the number of derived slices in each batch.
+    Return the device tracks, and the number of derived slices in each batch of the derived file.
     """
     tracks, derived, device_track = known
     work = DeviceWork([track.id for track in tracks if track.kind == "stream"])
@@ -271,9 +271,7 @@ def _find_span(scratch: Scratch, counters: list[Series]) -> tuple[int, int]:
 
 
 def _choose_raw_level(scratch: Scratch) -> int:
-    """Return the level of the raw tiles. It is the coarsest level whose tiles have a bounded number of slices in the
-    densest part.
-    """
+    """Return the coarsest level whose tiles have a bounded number of slices everywhere. Its tiles show raw slices."""
     densest = 0.0
     for part in scratch.parts():
         for at in range(part.start, part.stop, _DENSITY_ROWS):
@@ -311,7 +309,7 @@ def _write_slices(folder: Path, scratch: Scratch, plan: _Plan, progress: Progres
 def _lay_out(
     folder: Path, scratch: Scratch, plan: _Plan, by: tuple[Scatter, Scatter], progress: Progress
 ) -> SliceColumns:
-    """Return the slices in lane order. Write a file with their positions, in order of name and then of start."""
+    """Return the slices in lane order. Write a file with their positions, sorted by name and then by start."""
     by_lane, by_name = by
     kinds = zip(SliceColumns._fields, (np.int64, np.int64, np.uint32, np.uint32), strict=True)
     laid = SliceColumns._make(scratch.new_column(f"lane_{name}", kind, scratch.rows) for name, kind in kinds)

@@ -55,7 +55,7 @@ class BrokenSealError(ValueError):
 
 
 def seal_folder(folder: Path) -> None:
-    """Write the seal of a folder's files. Raises OSError."""
+    """Write the seal of a folder: the size and checksum of each file. Raises OSError."""
     sums = {path.name: _sum_file(path) for path in sorted(folder.iterdir())}
     (folder / SEAL_FILE).write_bytes(msgspec.json.encode(sums))
 
@@ -124,7 +124,7 @@ class TimelineCache:
     def open(self, rank: RankRun) -> Timeline:
         """Return the timeline of a rank's current tables. Raises RunError, or OutputError on a full disk.
 
-        The timeline covers the whole rank, even if the rank has a lens.
+        The timeline covers the whole rank, even if steps are selected.
         """
         rank = rank.whole
         stamp = find_stamp(rank, FORMAT_VERSION)
@@ -146,7 +146,7 @@ class TimelineCache:
             return timeline
 
     def find(self, rank: RankRun, stamp: str) -> Timeline | None:
-        """Return the open timeline with this stamp, None without one.
+        """Return the open timeline with this stamp, None if none is open.
 
         With the stamp, all tiles of one page come from the same timeline, even while the run records.
         """
@@ -154,7 +154,7 @@ class TimelineCache:
             return self._find((str(rank.folder), stamp))
 
     def _find(self, key: tuple[str, str]) -> Timeline | None:
-        """Return an open timeline whose files still exist, None without one. `_remove_old` may have removed the files."""
+        """Return an open timeline if its files still exist, else None. `_remove_old` may have removed the files."""
         known = self._open.get(key)
         if known is None or not (known.folder / INDEX_FILE).is_file():
             self._open.pop(key, None)
@@ -163,10 +163,10 @@ class TimelineCache:
         return known
 
     def ask(self, rank: RankRun, question: Callable[[Timeline], T], open_: Callable[[], Timeline] | None = None) -> T:
-        """Return the answer to a question about a rank's timeline, or about the timeline that `open_` returns.
+        """Return `question` applied to a rank's timeline, or to the timeline that `open_` returns.
 
-        If the question raises an exception in `DAMAGE`, its files are built again, and the question is repeated once. All
-        other exceptions, and those of `open_`, pass through.
+        If the question raises an exception in `DAMAGE`, the timeline's files are built again, and the question is
+        repeated once. All other exceptions, and those of `open_`, pass through.
         """
         timeline = open_() if open_ is not None else self.open(rank)
         try:
@@ -182,7 +182,7 @@ class TimelineCache:
         _remove_damaged(timeline.folder, error)
 
     def _find_built(self, rank: RankRun) -> bool:
-        """Return whether the timeline opens without a build."""
+        """Return whether the timeline can be opened without building it."""
         stamp = find_stamp(rank, FORMAT_VERSION)
         if self.find(rank, stamp):
             return True
@@ -195,7 +195,7 @@ class TimelineCache:
         return max(found) if found else None
 
     def is_awaited(self, rank: RankRun) -> bool:
-        """Return whether the timeline is being built in the background, which takes too long for a page to wait.
+        """Return whether the timeline is still being built in the background, because a page cannot wait that long.
 
         The first call starts the build. After a failed build, the next call raises its error, and the call after that
         builds again.
@@ -292,7 +292,7 @@ def _remove(path: Path) -> None:
 
 
 def _remove_old(root: Path) -> None:
-    """Keep the newest caches, so that an open page of a live run still finds its tiles. Remove abandoned caches."""
+    """Remove old caches. The newest are kept, so that an open page of a live run still finds its tiles."""
     whole = [path for path in root.iterdir() if _CACHE.form.fullmatch(path.name)]
     whole.sort(key=_find_time, reverse=True)
     for path in whole[_KEPT_STAMPS - 1 :]:

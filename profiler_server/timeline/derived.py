@@ -1,6 +1,6 @@
-"""Tracks that are derived from other tables than `slices`, and tracks of the device, in one Arrow file of a cache.
+"""Tracks that are derived from tables other than `slices`, and tracks of the device, in one Arrow file of a cache.
 
-Derived slices make up the timeline of light mode, and cover the steps outside of detailed windows.
+In light mode, the timeline consists of derived slices. They also show the steps outside of detailed windows.
 """
 
 from __future__ import annotations
@@ -199,8 +199,8 @@ DERIVED_FILE = "derived.arrow"
 class DerivedWriter:
     """A writer of derived slices. `rows` has the number of slices in each batch.
 
-    `device_rows` are the indexes in `DEVICE_ROWS` that have slices. The track of such a row is `device_track` plus its
-    index.
+    `device_rows` are the indexes in `DEVICE_ROWS` for which slices were written. Index i has the track `device_track` +
+    i.
     """
 
     def __init__(self, path: Path, slices: pa.Table, device_track: int) -> None:
@@ -276,9 +276,9 @@ class _Dictionary:
 def read_derived(
     folder: Path, rows: Sequence[int], is_wanted: Callable[[int, int], bool] = lambda first, count: True
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the derived slices of a cache in number order: each batch with the number of its first slice.
+    """Yield the derived slices of a cache in number order, as batches. Each comes with the number of its first slice.
 
-    `rows` has the number of slices in each batch. If `is_wanted` is false for a batch, the batch is not read.
+    `rows` has the number of slices in each batch. A batch is skipped unread if `is_wanted(first, count)` is false.
     """
     first = 0
     with pa.OSFile(str(folder / DERIVED_FILE)) as source:

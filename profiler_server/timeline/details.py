@@ -1,4 +1,4 @@
-"""All details of one slice: its row, the mean of its kind, and its links.
+"""All details of one slice: its row, the mean over slices of its name, and its links.
 
 A link joins a host call and its kernel, a forward and its backward operator, or a slice and the slice around it.
 """
@@ -85,8 +85,8 @@ def _find_counterpart(timeline: Timeline, own: dict[str, Any]) -> Iterator[Link]
     """Yield a link from a forward operator to its backward operator, or from a backward operator to its forward
     operator.
 
-    Both have the sequence number of the autograd node. Operators without a node that ran after the previous node have
-    the same number. The last forward operator with the number made the node.
+    Both have the sequence number of the autograd node. Operators that make no node have the number of the previous
+    node. So the node's maker is the last forward operator with the number.
     """
     rows = _find_rows(timeline, "sequence", own["sequence"], own["sequence"])
     backward = [row for row in rows if _BACKWARD.search(row["name"])]
@@ -104,7 +104,7 @@ def _find_counterpart(timeline: Timeline, own: dict[str, Any]) -> Iterator[Link]
 
 
 def _find_launched_inside(timeline: Timeline, own: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the device work that runtime calls inside of a host slice launched. Work that the slice itself launched is
+    """Return the device work launched by runtime calls inside of a host slice. Work that the slice itself launched is
     left out.
     """
     begin, end = own["start_ns"], own["start_ns"] + own["duration_ns"]
@@ -124,7 +124,7 @@ def _find_rows(
 ) -> list[dict[str, Any]]:
     """Return up to `_MOST_ROWS` rows of `slices`, each with its row number.
 
-    Their value of `column` lies between `least` and `most`. If `among` is given, the value must also be in it.
+    Their value of `column` is from `least` to `most`. If `among` is given, the value must also be in it.
     """
     found: list[dict[str, Any]] = []
     for _, file, group, first, _ in list_groups(timeline, "slices"):
@@ -158,8 +158,8 @@ _SHOWN_APART = {"id", "track", "depth", "start_ns", "duration_ns", "name", "cate
 
 @dataclass(frozen=True)
 class SliceDetails:
-    """One slice. The fields `kind_*` cover all slices of its name and category. `links_left_out` counts links that are
-    not listed.
+    """One slice. `kind_*` are over all slices of its name and category. `links_left_out` counts links that are not
+    listed.
     """
 
     place: Place

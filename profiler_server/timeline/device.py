@@ -1,7 +1,7 @@
 """The time of the device over all streams: computation, communication, copies and free time.
 
-Slices come in start order. So everything before the latest start is final, and a trace of any size needs only the
-memory of one batch.
+Slices come in start order. So all that lies before the latest start is final, and only one batch of a trace needs to be
+in memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DeviceSlices(NamedTuple):
 
 
 class DeviceWork:
-    """A merger of the work on some streams, batch by batch, into the slices of `DEVICE_ROWS`."""
+    """A reducer of the work on some streams. It takes batches and gives the slices of `DEVICE_ROWS`."""
 
     def __init__(self, streams: Sequence[int]) -> None:
         self._streams = np.asarray(streams, np.int32)

@@ -43,10 +43,10 @@ class ExportReport:
 
 @dataclass(frozen=True)
 class Part:
-    """The selection for an export of a run; None selects all. Ranks and workers keep their numbers.
+    """The part of a run to export; None selects all. Ranks and workers keep their numbers.
 
-    `between_ns` is a time range since the run's epoch; `steps` takes precedence over it. With `one_clock`, all times
-    (also `between_ns`) are on the clock of the first rank, and each rank is one process.
+    `between_ns` is a time range since the run's epoch; it is ignored if `steps` is given. With `one_clock`, all times
+    (also `between_ns`) are on the clock of the first rank, and each rank is one process of the trace.
     """
 
     ranks: Numbers = None
@@ -86,8 +86,7 @@ def export_timeline(run: Run, output: Path | None = None, part: Part | None = No
 
 
 def find_clocks(run: Run, part: Part) -> dict[int, RankClock]:
-    """Return the clock of each selected rank, relative to the rank that is named first; empty unless the selection has
-    `one_clock`.
+    """Return the clock of each selected rank, relative to the first selected rank; empty without `one_clock`.
 
     A rank with an unknown clock is shifted so that its timeline starts together with that of the first rank. Raises
     OptionError.
@@ -112,8 +111,8 @@ def _begin_together(run: Run, first: int, clock: RankClock) -> RankClock:
 
 
 def count_export(run: Run, part: Part) -> int:
-    """Return the number of slices in an export of all tracks and steps; if `part.between_ns` is given, only those in
-    this range.
+    """Return the number of slices in an export of all tracks and steps, or in the range `part.between_ns` if it is
+    given.
 
     Raises OptionError or RunError.
     """
@@ -160,14 +159,14 @@ class _Choice:
         return Shown(KINDS.get(self.detail), self.workers)
 
     def find_window(self, rank: RankRun) -> StepWindow | None:
-        """Return the window of a rank to write; None for all of the rank. Raises RunError."""
+        """Return the time window of a rank that is to be written; None for the whole rank. Raises RunError."""
         if self.between_ns is None:
             return StepWindow.find(rank, self.ranges)
         return StepWindow.between(*_read_back(self.clocks.get(rank.rank), self.between_ns))
 
 
 def _write_ranks(writer: EventWriter, ranks: list[RankRun], choice: _Choice) -> tuple[list[RankExport], list[str]]:
-    """Write the ranks. Return the export of each rank, and the sentences on omissions."""
+    """Write the ranks. Return the export of each rank, and sentences on what was left out."""
     exports: list[RankExport] = []
     left_out: list[str] = []
     failed: list[RunError] = []

@@ -50,9 +50,7 @@ _COLUMNS = [
 
 @dataclass(frozen=True)
 class StepWindow:
-    """The window to write. It has the times of chosen steps and the ranges of their numbers, or a time range without
-    numbers.
-    """
+    """The window to write: times of chosen steps with the ranges of their numbers, or a time range without numbers."""
 
     ranges: tuple[tuple[int, int], ...]
     start: Ints
@@ -67,7 +65,7 @@ class StepWindow:
 
     @classmethod
     def find(cls, rank: RankRun, ranges: tuple[tuple[int, int], ...] | None) -> StepWindow | None:
-        """Return the window of the training steps in some ranges of numbers; None for all steps. Raises RunError."""
+        """Return the window of the training steps with numbers in `ranges`; None for all steps. Raises RunError."""
         if ranges is None:
             return None
         steps = rank.table("steps", columns=["step", "start_ns", "duration_ns", "kind"])
@@ -109,7 +107,7 @@ class Shown:
 
 
 class RankExport:
-    """A writer of one rank's trace. After `write`, `slices` and `flows` are the numbers of written slices and flows.
+    """A writer of one rank's trace. After `write`, `slices` and `flows` are the numbers of slices and flows written.
 
     `left_out` has a sentence for each omission. With a clock, times are on that clock, and all tracks belong to one
     process. Without a clock, each group of tracks is a process.
@@ -285,7 +283,7 @@ def _find_stretch(timeline: Timeline, steps: StepWindow | None) -> tuple[int, in
 
 
 class _Launches:
-    """An index of slices by id, for the starts of flows. Row groups without a written slice are left out."""
+    """An index of slices by id, to find where flows start. Row groups without a written slice are not in it."""
 
     def __init__(self, timeline: Timeline | None, threads: Int32s) -> None:
         empty = np.zeros(0, np.int64)

@@ -1,4 +1,4 @@
-"""Threads of an exported trace. A viewer needs slices of a thread to nest. Slices that do not nest get an extra thread."""
+"""Threads of an exported trace. Slices of a thread must nest for a viewer. Others get an extra thread."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from profiler_server.timeline.store import Timeline
 
 @dataclass(frozen=True)
 class Threads:
-    """Threads of exported slices. `number` is the thread of each slice, by slice number; 0 for slices that are not
-    written.
+    """Threads of exported slices. `number` maps a slice number to the slice's thread, 0 if the slice is not written.
 
-    `first` is the first thread of each track. `beside` is the number of extra threads of the track.
+    `first` maps a track to its first thread, `beside` to the number of its extra threads.
     """
 
     number: Int32s

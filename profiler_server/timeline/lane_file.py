@@ -1,7 +1,7 @@
 """The per-lane files of a timeline's cache, as columns of numbers: slices, the bins of a level, and points of counters.
 
-Files are read and never mapped. So a cut file or a failing disk is an error of one request, and does not end the
-server.
+Files are read and never mapped to memory. So a cut file or a failing disk is an error of one request, and does not end
+the server.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _AHEAD_BYTES = 256 << 20
 
 
 def starts_file(path: Path) -> Path:
-    """Return the path of the file with the values that are kept in memory: the lengths of the lanes, and some starts of
-    each lane.
+    """Return the path of the file with values to keep in memory: the length of each lane, and some starts of each
+    lane.
     """
     return path.with_suffix(".starts")
 
@@ -67,7 +67,7 @@ class ColumnWriter:
 
 
 class ColumnFile:
-    """A reader of files that `ColumnWriter` wrote. The first column of a lane is ascending. Raises OSError for a cut
+    """A reader of a file that `ColumnWriter` wrote. The first column of a lane is ascending. Raises OSError for a cut
     file.
     """
 
@@ -111,8 +111,8 @@ class ColumnFile:
         return low + int(np.searchsorted(self.read(lane, 0, low, high), at, "left"))
 
     def read_ahead(self, begin: int, end: int) -> None:
-        """Make the system load a time range of every lane at once. Otherwise each read would wait for the disk by
-        itself.
+        """Make the system load a time range of all lanes at once. Otherwise each read would wait for the disk
+        separately.
         """
         if int(self._bases[-1]) <= _AHEAD_BYTES or not hasattr(os, "posix_fadvise"):
             return
@@ -138,7 +138,7 @@ _END, _ID = 1, 3
 
 
 class LaneFile(ColumnFile):
-    """Slices or bins of each lane. Returned pieces are copies in memory."""
+    """A file with the slices or bins of each lane. The returned arrays are copies in memory."""
 
     def cut(self, lane: int, first: int, last: int) -> Bins:
         """Return the bins of a lane from `first` to before `last`. In the raw file, every slice is a bin."""
@@ -163,13 +163,13 @@ class LaneFile(ColumnFile):
 
 
 class CounterFile(ColumnFile):
-    """Times (relative to the origin) and values of each counter, in time order."""
+    """A file with times (relative to the origin) and values of each counter, in time order."""
 
     def series(self, counter: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         return self._points(counter, 0, self.counts[counter])
 
     def cut(self, counter: int, begin: int, end: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return the points of a counter in [begin, end), and the point before them, whose value holds at `begin`."""
+        """Return the points of a counter in [begin, end), and the point before them, which is valid at `begin`."""
         first = max(self.find_start(counter, begin + 1) - 1, 0)
         return self._points(counter, first, max(self.find_start(counter, end), first))
 

@@ -1,8 +1,8 @@
 """The level-of-detail pyramid, and the dictionary of names to which its bins refer by number.
 
-A slice that is at least one bin wide stays single. Runs of shorter slices within a bin are merged. A bin keeps start,
-end, busy time, the number of merged slices, and the name and id of its longest slice. No slice disappears: all levels
-have the same total count.
+On a level, a slice that is at least one bin wide stays single. Consecutive shorter slices within a bin are merged. A
+bin has start, end, busy time, the number of merged slices, and the name and id of its longest slice. No slice
+disappears: all levels have the same total count.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def list_levels(raw_level: int, top_level: int) -> Iterator[int]:
 
 
 class NameCollector:
-    """A register that numbers the pairs of name and category in order of appearance.
+    """A collection that numbers pairs of name and category in order of appearance.
 
     `source` is the number of the table; equal pairs from two tables get different numbers.
     """

@@ -25,7 +25,7 @@ from profiler_server.timeline.sources import BATCH_ROWS, Batch
 
 
 class LaneAllocator:
-    """The assignment of a lane to every slice. Slices of one track and depth must come in start order, over all
+    """A chooser of lanes for slices, batch by batch. Slices of one track and depth must come in start order over all
     batches.
     """
 
@@ -96,7 +96,7 @@ class _Row:
 
 
 class Scratch:
-    """The slices read so far, in mapped files without a name. `rows` is their number; `reserve` makes room for more."""
+    """The slices read so far, in mapped files without a name. `rows` is their number."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -119,9 +119,9 @@ class Scratch:
     def new_column(self, name: str, dtype: Any, size: int) -> npt.NDArray[Any]:
         """Return a column of `size` values in its own file: the values that are already in the file, followed by zeros.
 
-        Raises OSError if the disk is full. Access to a mapped page without disk space would end the process, so the
-        space is reserved first. Access beyond the end of a file that another process cut would also end the process, so
-        the file has no name.
+        Raises OSError if the disk is full. The space is reserved first, because access to a mapped page without disk
+        space would end the process. The file has no name, because another process could cut a named file, and access
+        beyond its end would also end this process.
         """
         if not size:
             return np.zeros(0, dtype)
@@ -170,7 +170,7 @@ def let_go(*columns: npt.NDArray[Any]) -> None:
 
 
 class Scatter:
-    """The positions of rows in key order, found batch by batch. Rows with equal keys keep their order."""
+    """The positions of rows in key order, found batch by batch. Rows of a key, `counts` in all, keep their order."""
 
     def __init__(self, counts: Ints) -> None:
         self.offsets: Ints = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)

@@ -28,7 +28,7 @@ class SearchResult:
 
 
 def search(timeline: Timeline, text: str, after: tuple[int, int], direction: Direction) -> SearchResult:
-    """Return the next or previous match after a position in time. The search wraps around at the end.
+    """Return the next or previous match after a position in time, and wrap around at the end.
 
     `after` is (start relative to the origin, position in lane order) of the current slice; (-1, -1) for the first
     match.

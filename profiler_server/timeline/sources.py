@@ -120,7 +120,7 @@ def _is_sorted(rank: RankRun) -> bool:
 def read_columns(rank: RankRun, columns: Sequence[str], rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
     """Yield the given columns of the table `slices` in batches; nothing if its files cannot be opened.
 
-    Raises TableBrokenError with the name of the file if damage is found later.
+    Raises TableBrokenError with the path of the file if damage is found during reading.
     """
     if rank.status("slices").state == "broken":  # the page reports it and shows the other tables
         return
@@ -148,8 +148,8 @@ def _split_groups(file: pq.ParquetFile, rows: int) -> Iterator[list[int]]:
 
 @contextmanager
 def naming_damage(path: Path) -> Iterator[None]:
-    """Raise TableBrokenError or TableMissingError with the path of the file, in place of exceptions in the block that a
-    damaged or vanished file causes.
+    """Replace exceptions in the block that come from a damaged or vanished file by TableBrokenError or
+    TableMissingError with its path.
     """
     try:
         yield
@@ -208,7 +208,7 @@ _FIRST_ORDER = 2_100_000_000
 
 
 class Series(NamedTuple):
-    """One counter. A value holds until the next point."""
+    """One counter. A value is valid until the next point."""
 
     track: Track
     time: Ints

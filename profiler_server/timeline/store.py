@@ -72,16 +72,14 @@ class Timeline:
         return np.concatenate(([0], np.cumsum(self.names.count))).astype(np.int64)
 
     def read_order(self, rows: Ints) -> Ints:
-        """Return the positions of some slices in lane order. The slices are given as rows of the index by name and
-        start.
-        """
+        """Return the position in lane order of each of some slices, which are rows of the index by name and start."""
         return self._order.pick(0, 0, rows).astype(np.int64)
 
     def cut_tile(self, level: int, number: int) -> Cut:
-        """Return the slices that start in tile `number` of a level, and for each lane the slice that runs at the left
-        edge of the tile.
+        """Return the slices that start in tile `number` of a level. The slice that runs at the left edge of the tile is
+        included for each lane.
 
-        At the raw level, every slice is single. At higher levels, runs of slices shorter than a bin are merged.
+        At the raw level, every slice is single. At higher levels, consecutive slices shorter than a bin are merged.
         """
         begin = number << (level + TILE_BITS)
         return self.cut(level, begin, begin + (1 << (level + TILE_BITS)))

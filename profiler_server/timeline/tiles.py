@@ -40,8 +40,8 @@ _LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
 
 
 class Points(NamedTuple):
-    """Counter points of a tile: the counter and time of each point, and the least, greatest and last value of the
-    point's bin.
+    """Points of counters in a tile. Each has its counter and time, and the least, greatest and last value of its
+    bin.
     """
 
     counter: npt.NDArray[np.uint32]
@@ -87,7 +87,7 @@ def _pack_points(points: Points, begin: int, tick: int) -> tuple[npt.NDArray[Any
 
 
 def bin_counters(timeline: Timeline, level: int, begin: int, end: int) -> Points:
-    """Return the points of every counter in [begin, end), at most one per bin, and the point whose value holds at
+    """Return the points of every counter in [begin, end), at most one per bin, after the point that is valid at
     `begin`.
     """
     pieces = []

@@ -28,8 +28,8 @@ _SHORTEST_RUN = 3
 
 
 def view_meta(timeline: Timeline) -> Json:
-    """Return the data that the viewer needs before its first tile: levels, tracks with their lanes, and the dictionary
-    of names.
+    """Return what the viewer needs before its first tile: levels, tracks with their lanes, and the dictionary of
+    names.
     """
     index = timeline.index
     names = timeline.names

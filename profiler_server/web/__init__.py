@@ -1,4 +1,4 @@
-"""The HTTP face: app, routes, links, templates, headers, errors.
+"""The HTTP interface: app, routes, links, templates, headers, errors.
 
 Must not import the command line, or torch.
 """

@@ -23,7 +23,7 @@ JsonError = dict[str, dict[str, str | int]]
 
 @dataclass(frozen=True)
 class ErrorView:
-    """An error for a person: what happened, the reason, and what to do. `detail` is raw text; a page folds it."""
+    """An error for a person: what happened, why, and what to do. `detail` is raw text, which a page folds."""
 
     status: int
     kind: str
@@ -122,7 +122,7 @@ _UNEXPECTED = "This is a fault in Stepscope, or a damaged file of the run. The l
 
 
 def describe_error(error: BaseException) -> ErrorView:
-    """Describe any error, with status 500 for an unexpected error. The traceback is never part of the description."""
+    """Return the description of any error; an unexpected one has status 500. The traceback is never part of it."""
     for kind in type(error).__mro__:
         if kind in _DOMAIN:
             status, name, title, remedy = _DOMAIN[kind]

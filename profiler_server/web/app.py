@@ -1,4 +1,4 @@
-"""Build the app: routers are found, errors become pages or JSON, and every answer passes the guard."""
+"""Build the app. Modules with routers are found, errors become pages or JSON, and every answer passes the guard."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _is_text(path: str) -> bool:
 
 
 class _Holding:
-    """Middleware that holds the app's store open while a request is answered."""
+    """Middleware that makes the app's store the current store while a request is answered."""
 
     def __init__(self, app: ASGIApp, store: Store) -> None:
         self._app = app
@@ -106,8 +106,9 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _include_routers(app: FastAPI) -> None:
-    """Include the routes of all routers, longer paths first. An id may contain slashes, so the pattern `{id}/steps`
-    would also match `{id}/tables/steps`."""
+    """Include the routes of all routers, longer paths first. Ids may contain slashes, so `{id}/steps` would also match
+    `{id}/tables/steps`.
+    """
     routers: tuple[APIRouter, ...] = find_plugins(routes, "ROUTER")
     found = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
     for route in found:
@@ -137,7 +138,7 @@ def _describe_validation(problems: Sequence[Any]) -> ErrorView:
 
 
 def _say_problem(problem: Mapping[str, Any]) -> str:
-    """Return a validation problem as text. The regular expression that the value does not match is left out."""
+    """Return a validation problem as text, without the regular expression that the value should match."""
     if problem["type"] == "string_pattern_mismatch":
         return f"{str(problem['input'])[:40]!r} is not in the form that {API}/docs describes"
     return str(problem["msg"])

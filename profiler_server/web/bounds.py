@@ -1,8 +1,8 @@
 """Limits on concurrent work of the server.
 
-A request body is a few KiB and must arrive within seconds, before routing. An upload streams and must keep moving, and
-only a few uploads run at a time. While other heavy work runs, a request for heavy work waits a while. Then its answer
-is to try again.
+A request body may have a few KiB, and must arrive within seconds, before the route runs. An upload is streamed and must
+keep a minimum speed, and only a few uploads run at a time. A request for heavy work waits a while if other heavy work
+runs. Then the answer is to try again later.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _replay(messages: Sequence[Message], receive: Receive) -> Receive:
 
 
 class SteadyUpload:
-    """A `receive` for uploads with limits on time. After a long pause, or at too low a mean speed, it returns
+    """A `receive` for uploads with time limits. After a long pause, or at too low a mean speed, it returns
     `http.disconnect`.
     """
 
@@ -160,7 +160,7 @@ class Crowding:
 
 
 class _Slot:
-    """A slot for one request. It is given back once the answer is sent, or once its reader proves to be slow."""
+    """A slot for one request. It is given back once the answer is sent, or once its client proves to be slow."""
 
     def __init__(self, crowding: Crowding) -> None:
         self._crowding = crowding

@@ -1,4 +1,4 @@
-"""Static files whose addresses change with their content; and templates that are strict and escaped, with shared
+"""Static files whose URLs change with their content; and templates, which are strict and escaped, with shared
 filters.
 """
 
@@ -40,8 +40,8 @@ def find_frontend() -> Path:
 
 
 class StaticFiles:
-    """The static files. All addresses contain one version, which covers the whole tree, because modules import each
-    other by relative paths.
+    """The static files. All their URLs contain one version for the whole tree, because modules import each other by
+    relative paths.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,7 +53,7 @@ class StaticFiles:
 
     @property
     def version(self) -> str:
-        """Return the hash of all static files, read again after a file changed."""
+        """Return a hash of all static files, computed again after a file changed."""
         with self._lock:
             if time.monotonic() - self._checked > CHECK_INTERVAL_S:
                 self._refresh()

@@ -20,8 +20,7 @@ _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::\d{1,
 
 
 class Hosts:
-    """The permitted values of `Host`: loopback names, the bound address, this machine's name on a network, and allowed
-    names."""
+    """The permitted values of `Host`: loopback names, the bound address, this machine's name, and allowed names."""
 
     def __init__(self, settings: Settings) -> None:
         own = () if settings.is_loopback else (socket.gethostname(),)
@@ -31,7 +30,7 @@ class Hosts:
         self._is_wildcard = settings.host in WILDCARD_HOSTS
 
     def take(self, scope: Mapping[str, Any], header: str) -> bool:
-        """Return whether the header names this server.
+        """Return whether a header (`Host`, or one like it) names this server.
 
         A server that is bound to every address also permits the address that the client reached.
         """
@@ -126,8 +125,8 @@ class Guard:
         return refuse_query(scope.get("query_string", b""))
 
     def _is_own_page(self, headers: Headers, scheme: str) -> bool:
-        """Return whether a request comes from our own page, or from no page at all. A page on another port is not our
-        own.
+        """Return whether a request comes from our own page, or from no page at all. A page on another port is
+        foreign.
         """
         return headers.get("sec-fetch-site", "none") in ("same-origin", "none") and self._is_own_origin(headers, scheme)
 
@@ -142,9 +141,9 @@ class Guard:
 
 
 def _is_embedded(headers: Headers, path: str) -> bool:
-    """Return whether a page of another site makes this request without a click.
+    """Return whether a page of another site makes this request without a click of the user.
 
-    A followed link does not count, unless it leads to API data, which may take long to make.
+    A followed link to a page is no such request. A followed link to API data is one, as the data may take long to make.
     """
     if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
         return False

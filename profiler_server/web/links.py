@@ -1,4 +1,4 @@
-"""The addresses of the server. No other module makes addresses."""
+"""The URLs of the server. No other module makes URLs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ QueryValue = str | int | float | bool | None
 
 
 class Links:
-    """Addresses of pages, of the API and of static files. A query value of None is left out."""
+    """URLs of pages, of the API and of static files. A query value of None is left out."""
 
     def __init__(self, static_version: Callable[[], str]) -> None:
         self._static_version = static_version
@@ -19,11 +19,11 @@ class Links:
         return "/" + encode_query(query)
 
     def page(self, run_id: str, slug: str = "", rank: int | None = None, **query: QueryValue) -> str:
-        """Return the address of a page of a run; the empty slug is Overall."""
+        """Return the URL of a page of a run; the empty slug is Overall."""
         return f"/runs/{quote_id(run_id)}/{quote(slug)}{encode_query({'rank': rank, **query})}"
 
     def place(self, run_id: str, slug: str, rank: int | None, query: str) -> str:
-        """Return the address of a page of a run. `query` is a query string, with or without its question mark."""
+        """Return the URL of a page of a run. `query` is a query string, with or without its question mark."""
         fields: dict[str, QueryValue] = {"rank": rank, **dict(parse_qsl(query.lstrip("?")))}
         return f"/runs/{quote_id(run_id)}/{quote(slug)}{encode_query(fields)}"
 
@@ -31,7 +31,7 @@ class Links:
         return "/compare" + encode_query({"a": a, "b": b})
 
     def api(self, run_id: str, *parts: str, **query: QueryValue) -> str:
-        """Return the API address of a run, or of something below it."""
+        """Return the API URL of a run; `parts` are further segments of its path."""
         tail = "".join(f"/{quote(part, safe='')}" for part in parts)
         return f"{API}/runs/{quote_id(run_id)}{tail}{encode_query(query)}"
 

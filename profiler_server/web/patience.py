@@ -1,7 +1,7 @@
 """Limits on connections: the time for a client to send a request and to receive the answer, and the number of clients.
 
-uvicorn waits for ever and accepts all clients. So a thousand clients at a byte a minute would use up the process's
-descriptors and memory.
+uvicorn waits for ever and accepts all clients. So a thousand clients that send a byte a minute would use up the
+process's descriptors and memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_UNSENT_BYTES = 256 << 20
 class PatientProtocol(H11Protocol):
     """HTTP/1.1 with time limits: on the head of a request, on the rest of a refused body, and on receiving an answer.
 
-    Above `most_connections`, the connection that has kept the server waiting longest is closed.
+    Above `most_connections`, the connection for which the server has waited longest is closed.
     """
 
     _timer: asyncio.TimerHandle | None = None
@@ -137,8 +137,7 @@ class PatientProtocol(H11Protocol):
 
 
 def _count_unsent(transport: asyncio.Transport) -> int:
-    """Return the number of bytes that the client has not confirmed. The system's buffer is included if the system
-    reports it.
+    """Return the number of bytes that the client has not confirmed, with the system's buffer if its size is known.
 
     Without the system's buffer, a slow reader would be hidden for minutes: the buffer takes more only once a third of
     it is free.

@@ -54,16 +54,14 @@ class RankView:
 
     @property
     def measure(self) -> Measure:
-        """Return where the self time of operators is measured: on the device if any operator used a device, else on the
-        host.
-        """
+        """Return where operators' self time is measured: on the device if any operator used one, else on the host."""
         return "device" if any(row["device_self_ns"] for row in self.data["operators"]) else "host"
 
 
 def render_report(run: Run, redact: bool = False, rank: int | None = None, how: Reporting = ALONE) -> str:
-    """Return the report file; with `rank`, only for this rank.
+    """Return the report as HTML; with `rank`, only for this rank.
 
-    With `redact`, the file holds no name that the user gave. Raises as `build_report` does.
+    With `redact`, the file has no name that the user gave. Raises as `build_report` does.
     """
     shown = redact_run(run) if redact else run
     report = build_report(shown, rank, how)
@@ -89,7 +87,7 @@ def render_report(run: Run, redact: bool = False, rank: int | None = None, how: 
 
 
 def _hide_path(part: Any, path: str) -> Any:
-    """Return a section of the report with the folder replaced by `RUN` in every text."""
+    """Return a section of the report in which `RUN` replaces the folder `path` in every text."""
     if isinstance(part, dict):
         return {name: _hide_path(entry, path) for name, entry in part.items()}
     if isinstance(part, (list, tuple)):
@@ -98,7 +96,7 @@ def _hide_path(part: Any, path: str) -> Any:
 
 
 def _embed_styles() -> str:
-    """Return the style sheets as a data address, so that the file is self-contained."""
+    """Return the style sheets as a data URL, so that the file is self-contained."""
     folder = find_frontend() / "static/css"
     text = "\n".join((folder / f"{name}.css").read_text("utf-8") for name in STYLES)
     # Without the script that sets a theme, the system's wish decides.

@@ -42,7 +42,7 @@ class Revalidation:
     """ASGI middleware that answers 304 to clients whose copy is current, and keeps answers.
 
     `version` returns a text that changes with templates and static files. Tags of another server process never match.
-    The middleware runs after the token and host checks, so that only permitted clients learn that something is
+    The middleware comes after the token and host checks, so that only permitted clients learn that something is
     unchanged.
     """
 
@@ -99,7 +99,7 @@ async def _send_kept(kept: tuple[RawHeaders, bytes], scope: Scope, send: Send) -
 
 
 class _Tags:
-    """The tag of each address, which changes with the answer to the address. Several threads may use it."""
+    """The tag of each URL, which changes with the answer. Several threads may use it."""
 
     def __init__(self, base_dir: Path, version: Callable[[], str]) -> None:
         self._base_dir = base_dir
@@ -108,7 +108,7 @@ class _Tags:
         self._process = secrets.token_hex(8)
 
     def find(self, path: str, query: bytes) -> str | None:
-        """Return the tag of an address. None if the address names no run, or a run that has not ended."""
+        """Return the tag of a URL. None if it names no run, or a run that has not ended."""
         runs = self._list_runs(path)
         stamps = [find_finished(run) for run in runs]
         if not stamps or None in stamps:
@@ -119,9 +119,7 @@ class _Tags:
         return f'W/"{digest.hexdigest()}"'
 
     def _list_runs(self, path: str) -> list[Path]:
-        """Return the folder of every run that the address may name. Ids contain slashes, so several folders can
-        match.
-        """
+        """Return the folders of all runs that the path may name. Ids contain slashes, so several folders can match."""
         pieces = path.removeprefix(API).removeprefix("/runs/").split("/")
         found = []
         folder = self._base_dir

@@ -82,7 +82,7 @@ class Services:
                 self.diagnoses.peek(run)
 
     def find_version(self) -> str:
-        """Return a version that changes with any file used to draw pages."""
+        """Return a text that changes with any file from which pages are made."""
         return f"{self.static.version}-{self._templates_files.version}"
 
     def respond(self, template: str, shell: Shell, status: int = 200, **context: Any) -> HTMLResponse:

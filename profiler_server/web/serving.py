@@ -1,4 +1,4 @@
-"""Bind the port, print the address, then load the app. An early browser waits in the queue of the socket."""
+"""Bind the port, print the URL, then load the app. An early browser waits in the queue of the socket."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def leave_background() -> None:
-    """Exit the process at once if background work is running. Its results would only have been cached.
+    """End the process at once if background work is running. Its results would only have been cached.
 
     The threads of this work may be in Arrow's code. Python aborts if such a thread returns during shutdown.
     """
@@ -53,7 +53,7 @@ def leave_background() -> None:
 
 
 def ensure_token(settings: Settings) -> Settings:
-    """Return the settings. If the server is on a network and has no token, they get a new one.
+    """Return the settings. A server on a network without a token gets a new one.
 
     Raises UsageError for a token of the wrong form.
     """
@@ -170,7 +170,7 @@ def open_socket(settings: Settings) -> socket.socket:
 
 
 def find_free_port(settings: Settings) -> int:
-    """Return a free port above the wanted port; without one, any free port, or 0."""
+    """Return a free port above the wanted port; else any free port, or 0 if none is found."""
     wanted = (*range(settings.port + 1, min(settings.port + PORTS_TRIED, 65536)), 0)
     return next((found for port in wanted if (found := _probe(settings.host, port))), 0)
 
@@ -193,7 +193,7 @@ def with_free_port(settings: Settings) -> Settings:
 
 
 def describe_address(settings: Settings, port: int) -> str:
-    """Return the address to open in a browser on this machine."""
+    """Return the URL to open in a browser on this machine."""
     host = "127.0.0.1" if settings.host in WILDCARD_HOSTS else settings.host
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 

@@ -1,4 +1,4 @@
-"""The frame of every page: run, navigation, ranks, suggestions. Templates know it as `shell`."""
+"""The frame of every page: run, navigation, ranks, suggestions. Its name in templates is `shell`."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class StepFilter:
 
 @dataclass(frozen=True)
 class RunView:
-    """The run that a page shows. `overhead` and `warnings` are those of the chosen rank. `path` is quoted for a
+    """The run that a page shows. `overhead` and `warnings` are those of the chosen rank. `path` is quoted for a shell
     command.
     """
 
@@ -127,7 +127,7 @@ class RunView:
 
 @dataclass(frozen=True)
 class Panel:
-    """The suggestions; `failure` is why there are none. A panel with `pending` will be replaced."""
+    """The suggestions; `failure` is why there are none. `pending`: the suggestions are still being computed."""
 
     diagnosis: Diagnosis | None
     failure: str = ""
@@ -136,7 +136,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class OutcomeView:
-    """Sentences on the advice of the run `earlier` that was followed; empty if none was. `pending` until this is known."""
+    """Sentences on the advice of the run `earlier` that was followed, empty if none was. `pending` until known."""
 
     earlier: str
     sentences: tuple[str, ...] = ()
@@ -175,12 +175,12 @@ class Shell:
         return tuple(warning for warning in warnings if not (is_told and warning.code == "ended_by"))
 
     def here(self, **changes: QueryValue) -> str:
-        """Return this page's address with changed query values; None removes a value."""
+        """Return this page's URL with changed query values; None removes a value."""
         return quote_id(self.path) + encode_query({**self.query, **changes})
 
 
 def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
-    """Describe a run. If the manifest of the rank is damaged, describe the error as well."""
+    """Return the description of a run. If the manifest of the rank is damaged, it contains the error."""
     path = shlex.quote(str(run.path))
     try:
         ranked = run.rank(rank)

@@ -26,8 +26,8 @@ _REFUSAL = "This server asks for a token, which this request does not bring"
 
 
 class TokenGate:
-    """ASGI middleware that checks the token. `answer` makes the page or JSON of a refusal. A network server without a
-    token refuses all requests.
+    """ASGI middleware that checks the token. `answer` makes the page or JSON of a refusal. Without a token, a server on
+    a network refuses all requests.
     """
 
     def __init__(

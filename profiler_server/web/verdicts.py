@@ -167,7 +167,7 @@ class Outcomes:
         return say_outcome(found)
 
     def say_trials(self, run_id: str, run: Run, panel: Panel) -> Mapping[str, str]:
-        """Return a sentence, by rule, for each suggestion whose change was tried on the script.
+        """Return a sentence for each suggestion whose change was tried on the script. The keys are the rules.
 
         The measurements of the trials are recorded in the ledger, unless the run still records.
         """
@@ -187,5 +187,5 @@ class Outcomes:
         return {rule: trial.sentence for rule, trial in trials.items()}
 
     def say_track_records(self) -> Mapping[str, str]:
-        """Return, for each rule with an outcome in the ledger, a sentence on how often its predictions came true."""
+        """Return, for each rule with an outcome in the ledger, a sentence on how often its predictions were right."""
         return {rule: say_track_record(found) for rule, found in self._ledger.summarize().items()}

@@ -26,7 +26,7 @@ _MOST_SAID = 2
 
 
 def describe(case: Case, entry: str, **given: object) -> Text:
-    """Return the texts of an entry, filled with figures of the case and with `given`."""
+    """Return the texts of an entry. Their fields are filled with figures of the case and with `given`."""
     steps = case.steps
     values = {
         "case": case,
@@ -89,9 +89,9 @@ def say_many_workers(case: Case, workers: int) -> str:
 
 
 def say_ready(case: Case) -> str:
-    """Return a phrase on the share of the requests whose batch the workers had already finished.
+    """Return a clause on the share of the requests whose batch the workers had already finished.
 
-    If this share is unknown, the share is that of the requests that found a batch in the queue.
+    If this share is unknown, the clause has the share of the requests that found the next batch ready in the queue.
     """
     made_frac = case.loading.bottleneck.made_frac
     if made_frac is not None:
@@ -102,8 +102,8 @@ def say_ready(case: Case) -> str:
 
 
 def acts_in_steps(case: Case) -> bool:
-    """Return whether the usual step calls a model without gradients, and later trains a model. The call's output is
-    then used to act.
+    """Return whether the usual step calls a model without gradients, and later trains a model, as reinforcement
+    learning does.
     """
     rows, regular = case.steps.rows, case.steps.selection.regular
     if "no_grad_forwards" not in rows.column_names or not regular.any():
@@ -113,7 +113,7 @@ def acts_in_steps(case: Case) -> bool:
 
 
 def say_input_limit(case: Case) -> str:
-    """Return the threshold that loading rules share, as the start of a sentence."""
+    """Return the start of a sentence: the share of waiting above which a loading rule applies."""
     return f"More than {format_share(INPUT_WAIT_FRAC)} of the {case.steps.noun} waits for data"
 
 
@@ -155,7 +155,7 @@ def _is_worth_saying(entry: NamedFunction) -> bool:
 
 
 def name_call(entry: NamedFunction) -> str:
-    """Return a name of the function for a title or an advice. If only the line is known, return the line."""
+    """Return a name of the function for a title or advice. If only a line is known, return the line."""
     return f"what {entry.place} does" if entry.is_own_line else spell_call(entry)
 
 

@@ -1,1 +1,1 @@
-"""Each nanosecond of a step in exactly one category, with the categories of other tools."""
+"""The time of a step divided into categories without overlap, and the categories of other tools."""

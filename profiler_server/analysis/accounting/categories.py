@@ -1,8 +1,8 @@
 """The time of each step in torch-tb-profiler's eight categories.
 
-Each category gets the time that it covers and that no category of higher priority covers. Other gets the rest, so the
-categories sum to the step exactly. (If the higher categories fill a step, torch-tb-profiler starts again from the whole
-step. Its categories then sum to more than the step.)
+Where categories overlap, the time goes to the category of highest priority. Other gets the time that no category
+covers, so the categories sum to the step exactly. (If the higher categories fill a step, torch-tb-profiler starts again
+from the whole step. Its categories then sum to more than the step.)
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def list_categories(rank: RankRun) -> dict[str, Ints] | None:
 
 
 def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None:
-    """Return start and end of every slice, and a mask of slices for each category, in order of priority. None without
+    """Return start and end of every slice, and a mask of slices for each category, highest priority first. None without
     slices.
 
     The category Other has no mask.
@@ -85,13 +85,13 @@ def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None
 
 
 def _unite_each(starts: Ints, ends: Ints, masks: Mapping[str, Mask]) -> dict[str, Intervals]:
-    """Return the union of the slices of each mask."""
+    """Return for each category the union of its slices, whose rows `masks` marks."""
     release_slices()
     return {name: unite(starts[mask], ends[mask]) for name, mask in masks.items()}
 
 
 def _walk(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Ints]:
-    """Return the time of each category in each step. The unions are cut at the borders of steps only at the end."""
+    """Return the time of each category in each step. `busy` has the categories in order of priority."""
     left = unite(starts, ends)
     parts: dict[str, Ints] = {}
     for name, intervals in busy.items():
@@ -102,7 +102,7 @@ def _walk(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Int
 
 
 def sum_inside(intervals: Intervals, starts: Ints, ends: Ints) -> Ints:
-    """Return for each of some disjoint ranges the length that the intervals cover."""
+    """Return for each range the length that the intervals cover in it. The ranges must not overlap."""
     return _measure_before(intervals, ends) - _measure_before(intervals, starts)
 
 

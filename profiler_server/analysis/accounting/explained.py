@@ -1,4 +1,4 @@
-"""The causes of the time of each phase of the mean step: stages, lines of the user's code and operators; and the rest."""
+"""The causes of the time of each phase in the mean step: stages, lines of the user's code, operators, and a rest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CALLED_BY: Mapping[str, Doing] = {
 def explain_phases(steps: Steps, loadings: Sequence[Loading], lines: Lines | None) -> tuple[Explained, ...]:
     """Return an account for each large phase with at least one known cause, the largest unexplained rest first.
 
-    `loadings` has the loaders that feed the steps, the longest wait first.
+    `loadings` are the loaders that feed the steps, the longest wait first.
     """
     found = []
     for phase, whole_ns in steps.phases_ns.items():
@@ -37,7 +37,7 @@ def explain_phases(steps: Steps, loadings: Sequence[Loading], lines: Lines | Non
 
 
 def _explain_wait(loadings: Sequence[Loading], whole_ns: float) -> dict[str, float]:
-    """Return the parts of the wait for data that loaders explain; empty if the work of the loaders was not recorded."""
+    """Return the wait for data by stage of the loaders; empty if the work of the loaders was not recorded."""
     loading, *others = loadings
     batches, fetches = loading.batches, loading.loop.fetches
     if loading.loader is None or batches is None:
@@ -52,7 +52,7 @@ def _explain_wait(loadings: Sequence[Loading], whole_ns: float) -> dict[str, flo
 
 
 def _explain_work(steps: Steps, phase: str, lines: Lines | None, spots: Sequence[Hotspot]) -> dict[str, float]:
-    """Return the parts of a phase that is work of the training thread: lines, and operators that none of these lines
+    """Return the parts of a phase in which the training thread works: lines, and operators that none of these lines
     calls.
 
     Empty if nothing is known.
@@ -73,7 +73,7 @@ def _explain_work(steps: Steps, phase: str, lines: Lines | None, spots: Sequence
 
 
 def _cut(parts: Mapping[str, float], whole_ns: float) -> dict[str, float]:
-    """Return the parts, each cut to the remainder of the whole after the parts before it."""
+    """Return the parts in order, each limited to what the parts before it left of `whole_ns`."""
     kept: dict[str, float] = {}
     left_ns = whole_ns
     for name, part_ns in parts.items():
@@ -83,9 +83,8 @@ def _cut(parts: Mapping[str, float], whole_ns: float) -> dict[str, float]:
 
 
 def _name_rest(account: Explained, spots: Sequence[Hotspot], mean_ns: float) -> Explained:
-    """Return the account, extended if most of the rest lies in the line that requests batches.
-
-    The account then names this line, and the library function that it calls.
+    """Return the account. If most of its rest lies in the line that requests batches, the line and the library function
+    that it calls are added.
     """
     spot = next((spot for spot in spots if spot.doing == "loader"), None)
     if spot is None or spot.phases[account.phase] * mean_ns < MOSTLY_FRAC * account.rest_ns:

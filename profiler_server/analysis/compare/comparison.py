@@ -1,9 +1,9 @@
 """A comparison of two runs: the parts of the mean step that changed, and whether the changes exceed chance.
 
-The noise of a difference is the half-width of its 95 % interval within these two runs. The usual difference between two
-runs of one program is not included. Consecutive steps are not independent, so each run's noise comes from the means of
-up to 20 equal sections of its steps (batch means), not from single steps. Many phases and operators are tested. So a
-change must exceed the largest difference that so many tests show by chance (Holm).
+The noise of a difference is the half-width of its 95 % interval within these two runs. It does not include the usual
+difference between two runs of one program. Consecutive steps are not independent, so each run's noise comes from the
+means of up to 20 equal sections of its steps (batch means), not from single steps. Of many tested phases and operators,
+some seem to change by chance. So each p-value is corrected for the number of tests (Holm).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Difference:
 
     @property
     def meaning(self) -> str:
-        """Return the meaning of the change, in the words that pages, reports and commands share."""
+        """Return the result in the words of pages, reports and commands, such as "slower", "maybe slower", "noise"."""
         if self.p is None:
             return "too few steps"
         word = "slower" if self.change_ns > 0 else "faster"
@@ -81,14 +81,13 @@ class Difference:
 class Comparison:
     """The comparison of two runs. `phases` sum to `step`.
 
-    `operators` has clear changes first, then unsure changes, then the others, each sorted by size of change. It is
-    empty if either run has no detailed window. Operators are compared by self time: on the device if both runs have
-    device time, else on the host. `measure` names the choice. `operators` is cut to the first 15 of `operators_tested`
-    operators.
+    `operators` are sorted: clear changes, unsure changes, other changes, each by size. The list is cut to 15 of the
+    `operators_tested` operators, and is empty if either run has no detailed window. Operators are compared by self
+    time: on the device if both runs have device time, else on the host. `measure` names the choice.
 
-    `average` describes the steps behind the means and medians. The totals cover all training steps, with warm-up and
-    windows. A loop is the time per step from the first step or evaluation batch to the last, with the time between
-    them. In runs that only do inference, batches replace steps, and `noun` is their name.
+    `average` describes the steps behind the means and medians. The totals cover all training steps, also warm-up and
+    windows. `a_loop_ns` and `b_loop_ns` are the time per step from the first step or evaluation batch to the last, with
+    the time between them. In runs that only do inference, batches replace steps. `noun` is step or batch.
 
     `cautions` are reasons why the runs may not be alike. `moved` names the operators that are not compared, and the
     reason: in one run they run elsewhere, or were not recorded.
@@ -118,7 +117,7 @@ class Comparison:
 
     @property
     def legend(self) -> str:
-        """Return the meaning of a "maybe" change, as the end of a sentence without its subject."""
+        """Return an explanation of a "maybe" change, as the end of a sentence without its subject."""
         phases = sum(bool(part.a_ns or part.b_ns) for part in self.phases)
         tested = format_number_of(phases, "phase")
         if self.operators_tested:
@@ -130,8 +129,8 @@ class Comparison:
 
 
 def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
-    """Return the comparison of one rank of two runs. Raises TableMissingError or TableBrokenError without steps on
-    either side.
+    """Return the comparison of one rank in two runs. Raises TableMissingError or TableBrokenError if a rank has no
+    steps.
     """
     tables = [read_step_rows(rank) for rank in (a, b)]
     whole = [train_steps(table.steps) for table in tables]
@@ -211,7 +210,7 @@ def summarize_comparison(found: Comparison) -> str:
 def _name_cause(found: Comparison) -> str:
     """Return text on the phase that explains most of the step's change, such as `, of it 3 ms forward`.
 
-    The phase must have changed clearly and in the step's direction. "" if its change is under a quarter of the step's
+    The phase must have changed clearly and in the direction of the step. "" if it explains under a quarter of the
     change.
     """
     change_ns = found.step.change_ns
@@ -226,8 +225,8 @@ def _name_cause(found: Comparison) -> str:
 
 
 def _describe_median(found: Comparison) -> str:
-    """Return a follow-up sentence if the median step changed clearly, and in the opposite direction of the mean; else
-    "".
+    """Return a further sentence if the median step changed clearly and in the opposite direction of the mean,
+    else "".
     """
     if not found.a_median_ns:
         return ""
@@ -238,7 +237,7 @@ def _describe_median(found: Comparison) -> str:
 
 
 def _describe_loop(found: Comparison) -> str:
-    """Return a follow-up sentence on the change of the whole loop; "" if the loop changed like the step."""
+    """Return a further sentence on the change of the whole loop; "" if the loop changed like the step."""
     a_ns, b_ns = found.a_loop_ns, found.b_loop_ns
     if not a_ns or abs((b_ns - a_ns) / a_ns - found.step.change_ns / found.step.a_ns) < WHOLE_LOOP_FRAC:
         return ""
@@ -255,8 +254,8 @@ def _compare(name: str, a: Floats, b: Floats) -> Difference:
 
 
 def _correct(parts: Sequence[Difference]) -> tuple[Difference, ...]:
-    """Return the changes with their probabilities corrected for being tested together. A change between two times of
-    zero counts as no test.
+    """Return the changes with p-values corrected for the number of tests. A change between two times of zero is no
+    test.
     """
     tested = [part for part in parts if part.p is not None and (part.a_ns or part.b_ns)]
     corrected = correct_chances([part.p or 0.0 for part in tested])
@@ -288,7 +287,7 @@ def _leave_out_moved(ranks: Sequence[RankRun], rows: Sequence[pa.Table]) -> tupl
     """Return the operators of both runs, and a sentence on the operators that are left out.
 
     If only one run makes batches in the training process, its operators for batches are left out. Operators of workers
-    are not recorded. So work that moves to workers would look like a gain, and work that moves back like a loss.
+    are not recorded, so work that moves to workers would look like a gain, and work that moves back like a loss.
     """
     here = [not any(loader.num_workers for loader in rank.manifest.loaders) for rank in ranks]
     if here[0] == here[1]:

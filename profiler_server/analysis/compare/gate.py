@@ -74,8 +74,8 @@ class Verdict:
     `parts` are phases and kernels that changed by more than chance. `mean_change_ns` is the change of the mean step. If
     no entry of `parts` makes up a quarter of that change, `leading` is the phase that changed most.
 
-    `rank` names the judged rank and the number of ranks, "" with one rank. `compared_ns` is the time of all compared
-    steps. `pairs` are in order of recording, empty for runs that were not recorded in pairs.
+    `rank` names the judged rank and the number of ranks, such as `rank 0 of 8`; "" with one rank. `compared_ns` is the
+    time of all compared steps. `pairs` are in order of recording, empty for runs that were not recorded in pairs.
     """
 
     kind: Kind
@@ -136,7 +136,7 @@ def _find_unfit(runs: Sequence[RunTimes]) -> str:
 
 
 def find_like(runs: Sequence[RunTimes], base: RunTimes) -> tuple[RunTimes, ...]:
-    """Return the runs with the same script, host and number of ranks as `base`; none if the script of `base` is
+    """Return the runs with the same script, host and number of ranks as `base`; empty if the script of `base` is
     unknown.
     """
     key = (base.script, base.host, base.world_size)
@@ -184,15 +184,15 @@ def _means(runs: Sequence[RunTimes]) -> Floats:
 
 
 def _name_rank(runs: Sequence[RunTimes]) -> str:
-    """Return the judged rank as `rank 0 of 8`; "" for runs of one rank. Also "" for unlike runs, which get a caution."""
+    """Return the judged rank, such as `rank 0 of 8`; "" for runs of one rank or with differing ranks."""
     places = {(run.rank, run.world_size) for run in runs}
     rank, most = places.pop() if len(places) == 1 else (0, 1)
     return f"rank {rank} of {most:,}" if most > 1 else ""
 
 
 def _find_leading(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> PartChange | None:
-    """Return the phase that changed most in the direction of all phases together; None if its change is under a quarter
-    of theirs.
+    """Return the phase that changed most, in the direction of the sum of all phases; None if under a quarter of that
+    sum.
     """
     names = sorted({name for run in (*base, *new) for name in run.parts_ns})
     changes = {name: _average(new, name) - _average(base, name) for name in names}
@@ -247,10 +247,10 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
 
 
 def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:
-    """Return advice on how many pairs to record, so that the gate can detect the limit.
+    """Return a sentence on how many pairs to record, so that the gate can detect a slowdown of `max_slowdown`.
 
-    If the runs can already detect the limit, and the change is close to the limit, the advice is enough pairs to
-    separate the two.
+    If the recorded pairs can already detect it, the change is close to `max_slowdown`. The advice is then the number of
+    pairs that can separate the two.
     """
     limit = verdict.max_slowdown or DETECTABLE
     is_close = estimate.detectable <= limit and 0.0 < estimate.change < limit
@@ -273,9 +273,9 @@ def _choose_parts(verdict: Verdict) -> list[PartChange]:
 
 
 def _name_parts(verdict: Verdict) -> str:
-    """Return the changed phases and kernels as text that follows the median's change; "" for none.
+    """Return the changed phases and kernels as text that is added to the change of the median; "" for none.
 
-    Their times belong to the mean step, because only means add up.
+    Their times are per mean step, because parts of a median do not add up.
     """
     named = _choose_parts(verdict)[:2]
     if named:
@@ -293,9 +293,9 @@ def _name_part(part: PartChange) -> str:
 
 
 def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes]) -> str:
-    """Return a follow-up sentence on a load by other programs that differs between the sides; else "".
+    """Return a further sentence if other programs loaded the host on one side more than on the other; else "".
 
-    The load must differ so much that it may explain or hide the difference of the sides.
+    The difference must be so large that it may explain or hide the difference of the sides.
     """
     cores = [run.cores for run in (*base, *new) if run.cores]
     loads = [[run.others_cores for run in runs if run.others_cores is not None] for runs in (base, new)]
@@ -313,9 +313,9 @@ def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes])
 
 
 def find_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
-    """Return cautions on the comparison.
+    """Return reasons for caution with the comparison.
 
-    The subjects are: busy hosts, other work, crashed or unfinished runs, runs given twice and the order of the runs.
+    They are: busy hosts, other work, crashed or unfinished runs, runs given twice and the order of the runs.
     """
     runs = (*base, *new)
     found = _name_busy(runs) + find_unlike(runs)
@@ -326,8 +326,8 @@ def find_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[st
 
 
 def _name_busy(runs: Sequence[RunTimes]) -> list[str]:
-    """Return sentences on runs whose host was busy with other programs. If there are many, one sentence names them with
-    the maximum.
+    """Return sentences on runs whose host was busy with other programs. For many runs, it is one sentence with the
+    maximum.
     """
     busy = [run for run in runs if name_load(run.name, run.others_cores, run.cores)]
     if len(busy) <= MOST_NAMED:

@@ -51,7 +51,7 @@ class MeanDifference:
 def compare_stretches(a: Floats, b: Floats) -> MeanDifference:
     """Return the difference of the means of two time series.
 
-    Its noise comes from the means of sections, because neighbouring values may depend on each other.
+    The noise is estimated from the means of sections, because neighbouring values may depend on each other.
     """
     of_a, of_b = average_stretches(a), average_stretches(b)
     change = (float(b.mean()) if len(b) else 0.0) - (float(a.mean()) if len(a) else 0.0)
@@ -80,7 +80,7 @@ def _judge_difference(change: float, error: float, freedom: float) -> MeanDiffer
 def measure_error(a: Floats, b: Floats, counts: tuple[float, float] | None = None) -> tuple[float, float]:
     """Return the standard error of the difference of two means, and its degrees of freedom (Welch, Satterthwaite).
 
-    `counts` are the numbers of independent values, by default of all values.
+    `counts` are the numbers of independent values in `a` and `b`, by default the numbers of all values.
     """
     counts = counts or (len(a), len(b))
     parts = a.var(ddof=1) / counts[0], b.var(ddof=1) / counts[1]
@@ -91,7 +91,7 @@ def measure_error(a: Floats, b: Floats, counts: tuple[float, float] | None = Non
 
 
 def correct_chances(chances: Sequence[float]) -> list[float]:
-    """Return the p-values after Holm's correction, to compare with `ALPHA`."""
+    """Return the p-values after Holm's correction, in the given order. One that is at most `ALPHA` is significant."""
     corrected, highest = [1.0] * len(chances), 0.0
     for rank, place in enumerate(sorted(range(len(chances)), key=lambda place: chances[place])):
         highest = max(highest, min((len(chances) - rank) * chances[place], 1.0))
@@ -107,10 +107,9 @@ POWER = 0.8
 class Estimate:
     """The relative change from one list of runs to another.
 
-    `low` and `high` are its 95 % interval. `p` is the probability that the same program gives a list this slow. The
-    change is above `least` with 95 % certainty, and below `most` with 95 % certainty. `detectable` is the smallest
-    slowdown that is found four times in five. `scatter` is the noise floor: the standard deviation between runs of one
-    program.
+    `low` and `high` are its 95 % interval. `p` is the probability that runs of an unchanged program are this slow by
+    chance. The change is above `least` with 95 % certainty, and below `most` with 95 % certainty. `detectable` is the
+    smallest slowdown that is found four times in five. `scatter` is the standard deviation between runs of one program.
     """
 
     change: float
@@ -191,8 +190,8 @@ def find_changed_parts(
 ) -> tuple[PartChange, ...]:
     """Return the phases or kernels that changed, the largest change first (Welch's t on the runs, Holm's correction).
 
-    A phase or kernel that is missing in a run has zero time there. A change that is lost in the noise of the step may
-    still be clear in a phase.
+    A phase or kernel that is missing in a run has zero time there. A phase may change clearly although the step does
+    not, because the noise of the step is larger.
     """
     names = sorted({name for run in (*base, *new) for name, value_ns in run.items() if value_ns})
     found = []
@@ -207,7 +206,7 @@ def find_changed_parts(
 
 
 def bootstrap_medians(base: Floats, new: Floats, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
-    """Return the 95 % interval of the change of the median within one pair of runs, by a bootstrap of blocks of steps.
+    """Return the 95 % interval of the change of the median step between two runs, by a bootstrap of blocks of steps.
 
     Blocks preserve the dependence of consecutive steps. Their length follows from the correlation φ of one step with
     the next: ⌈1.5·((2φ/(1 − φ²))²·n)^⅓⌉.
@@ -260,10 +259,10 @@ WORTH_PAIRS = 100
 
 
 def judge_pairs(base: Floats, new: Floats) -> Estimate:
-    """Compare runs recorded in pairs, by the median step of each run.
+    """Return the change between runs recorded in pairs, by the median step of each run.
 
-    With three or four pairs, the bounds are those of t. They assume that the logarithms of the ratios are normal and
-    independent.
+    The bounds are those of the sign test. With three or four pairs, they are those of t, which assumes that the
+    logarithms of the ratios are normal and independent.
     """
     by_t = compare_pairs(base, new)
     if len(base) < LEAST_PAIRS:
@@ -300,9 +299,9 @@ def find_detectable(pairs: int) -> float:
 
 
 def count_pairs(scatter: float, slowdown: float) -> int | None:
-    """Return how many pairs of runs find a slowdown four times in five, given the `scatter` between runs of a program.
+    """Return how many pairs of runs are needed to find a slowdown four times in five.
 
-    None if `WORTH_PAIRS` pairs are too few.
+    `scatter` is the standard deviation between runs of a program. None if more than `WORTH_PAIRS` pairs are needed.
     """
     # Two pairs get no verdict.
     told = math.log1p(slowdown) / (math.sqrt(2.0) * math.log1p(scatter)) if scatter > 0.0 else math.inf

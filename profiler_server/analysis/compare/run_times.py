@@ -137,10 +137,10 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
 
 
 def gather_parts(*sides: Sequence[RunTimes]) -> list[list[dict[str, float]]]:
-    """Return the compared times in ns per step of each run, by side: all phases, and the longest kernels if every run
-    has kernels.
+    """Return for each side and each of its runs the time in ns per step: of all phases, and of the longest kernels.
 
-    All runs share one choice of kernels, because the tenth longest kernel of a run may be the eleventh of another.
+    Kernels are left out unless every run has them. All runs share one choice of kernels, because the tenth longest
+    kernel of a run may be the eleventh of another.
     """
     every = [run for side in sides for run in side]
     sums: dict[str, float] = {}
@@ -155,7 +155,7 @@ def gather_parts(*sides: Sequence[RunTimes]) -> list[list[dict[str, float]]]:
 
 
 def measure_others(rank: RankRun, steps: pa.Table) -> float | None:
-    """Return how many cores other programs used during these steps; None if not sampled."""
+    """Return how many processor cores other programs used during these steps; None if not sampled."""
     return _count_others(_read_load(rank, steps))
 
 
@@ -171,7 +171,7 @@ def _count_others(load: HostLoad | None) -> float | None:
 
 
 def name_load(name: str, others_cores: float | None, cores: float | None) -> tuple[str, ...]:
-    """Return a caution if other programs kept the host busy during the recording of a run; nothing for a quiet host."""
+    """Return a caution if other programs kept the host busy during the recording of a run; empty for a quiet host."""
     if others_cores is None or not cores or others_cores <= BUSY_FRAC * cores:
         return ()
     return (f"other programs used {others_cores:.1f} of {cores:g} cores while {name} ran",)
@@ -204,7 +204,7 @@ def are_interleaved(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> bool:
 
 
 def find_order_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
-    """Return a caution if one side was recorded before the other: hosts change over hours."""
+    """Return a caution if one side was recorded entirely before the other: hosts change over hours."""
     if min(len(base), len(new)) < 2:
         return ()
     starts = [[run.started_unix_ns for run in order_runs(runs)] for runs in (base, new)]

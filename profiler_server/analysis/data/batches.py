@@ -24,7 +24,7 @@ _COLUMNS = ("kind", "replica", "loader", "epoch", "batch", "start_ns", "duration
 
 
 def read_work(rank: RankRun, loader: int, columns: tuple[str, ...] = ()) -> pa.Table:
-    """Read the rows of a loader's stages: the work on its batches. Raises TableBrokenError or NewerSchemaError."""
+    """Read the rows of `stages` with the work on batches of a loader. Raises TableBrokenError or NewerSchemaError."""
     wanted = (pc.field("loader") == loader) & pc.field("batch").is_valid()
     return choose(read_rows(rank, "stages", ("stage", *_COLUMNS, *columns), wanted), "kind", "work")
 
@@ -45,8 +45,8 @@ def read_batches(rank: RankRun, loader: int) -> BatchTimes | None:
 
 
 def estimate_batches(feed: Feed, selection: StepSelection, watched: Loader) -> BatchTimes | None:
-    """Return the cost of the items of a watched input, from the time in `next()`; None if that time may not include
-    making the items.
+    """Return the cost of making the items of a watched iterable, from the time in `next()`; None if it may make items
+    ahead, outside of `next()`.
     """
     fetched = feed.fetches[selection.regular]
     fed = fetched > 0
@@ -60,7 +60,7 @@ def estimate_batches(feed: Feed, selection: StepSelection, watched: Loader) -> B
 def fill_in_proportion(part: Ints, whole: Floats, known: Mask, groups: Ints) -> Floats:
     """Return `part` with its unknown values estimated as a fraction of `whole`.
 
-    The fraction of a group is sum(part) / sum(whole) over its known values, or 0 if it has none.
+    Each group has its own fraction: sum(part) / sum(whole) over its known values, or 0 if it has none.
     """
     filled = np.where(known, part, 0).astype(np.float64)
     for group in np.unique(groups[~known]):
@@ -114,7 +114,7 @@ def _pivot(rows: pa.Table) -> BatchTimes | None:
 
 
 def _find_held(total: Floats, send: Floats | None, send_cpu: Floats) -> Floats:
-    """Return how long each batch occupies its worker. The worker's sending and computing threads take turns."""
+    """Return how long each batch occupies its worker, in ns. The worker's sending and computing threads take turns."""
     if send is None:
         return total
     return np.maximum(total - send + np.minimum(send_cpu, send), send)
@@ -136,7 +136,7 @@ def _estimate_stretch(wall_ns: Mapping[str, float], cpu_ns: Mapping[str, float],
 
 
 def read_reading(rank: RankRun, loader: int) -> Reading | None:
-    """Measure how a loader reads its samples; None if this was not recorded."""
+    """Return how a loader reads its samples; None if this was not recorded."""
     work = read_or(None, read_work, rank, loader, ("opened", "open_ns"))
     if work is None or not (rows := cut_latest(choose(work, "stage", "read"), _MOST_READS)).num_rows:
         return None

@@ -22,8 +22,7 @@ _MORE_COLUMNS = ("detailed", "loader", "fetches")
 
 @dataclass(frozen=True)
 class Feed:
-    """The wait for one loader and the fetches from it, for each training step. `loader` is None if the loader is not
-    known."""
+    """The wait in ns for one loader and the fetches from it, in each training step. `loader` is None if unknown."""
 
     loader: int | None
     wait_ns: Ints
@@ -34,10 +33,10 @@ class Feed:
 
 
 def read_feeds(rank: RankRun, train: pa.Table) -> tuple[Feed, ...]:
-    """Return one feed per loader that feeds these training steps, by loader number.
+    """Return one feed per loader that feeds these training steps, sorted by the number of the loader.
 
-    With fewer than two such loaders, there is a single feed, which gets the whole wait for data. Its loader is the
-    loader of most steps, None if unknown.
+    With fewer than two such loaders, there is a single feed with the whole wait for data. Its loader is the loader of
+    most steps, None if unknown.
     """
     whole = Feed(find_most_used(train), read_integers(train, "data_wait_ns"), read_integers(train, "fetches"))
     fetches = find_rows(rank, "fetches", ("index", "loader", "duration_ns"))

@@ -1,9 +1,9 @@
 """Each fetch of the training thread, compared with the work on its batch: was the batch made in time, and how long did
 receiving take.
 
-To receive a batch, the training thread opens its memory, which a thread of the worker hands over. That thread must wait
-for the interpreter while the worker computes the next batch in Python. So fetches with and without such a wait are kept
-apart.
+To receive a batch, the training thread opens its memory, which a second thread of the worker hands over. That thread
+must wait for the interpreter while the worker computes the next batch in Python. So fetches with and without such a
+wait are kept apart.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _COLUMNS = ("loader", "epoch", "batch", "start_ns", "duration_ns")
 
 
 def read_making(rank: RankRun, loader: int) -> Making | None:
-    """Return how often workers had made the requested batch in time, and the share of the wait caused by batches that
-    were not made.
+    """Return how often the requested batch had been made in time, and the share of the wait for batches not made in
+    time.
 
     None if too few fetches can be matched. Raises TableBrokenError or NewerSchemaError, like all readers of this
     module.
@@ -47,10 +47,9 @@ def read_making(rank: RankRun, loader: int) -> Making | None:
 
 
 def read_own_making(rank: RankRun, loader: int) -> OwnMaking | None:
-    """Return the mean wait for batches that the training process makes itself, and the mean timed work on these
-    batches.
+    """Return two means for batches that the training process makes itself: the wait for a batch, and its recorded work.
 
-    None if too few fetches match.
+    None if too few fetches have recorded work.
     """
     rows, fetches = read_work(rank, loader), read_rows(rank, "fetches", _COLUMNS, pc.field("loader") == loader)
     rows = rows.filter(pc.less(rows["replica"], 0))
@@ -81,9 +80,7 @@ def _read_fetches(rank: RankRun, loader: int) -> pa.Table:
 
 
 def _match(batches: Ints, wanted: Ints) -> tuple[Ints, Mask]:
-    """Return the indexes in `batches` of the wanted batches that exist, and a mask of these existing batches in
-    `wanted`.
-    """
+    """Return the indexes in `batches` of the wanted batches that exist, and a mask of `wanted` that marks those."""
     at = np.minimum(np.searchsorted(batches, wanted), max(len(batches) - 1, 0))
     known = batches[at] == wanted if len(batches) else np.zeros(len(wanted), np.bool_)
     return at[known], known
@@ -111,7 +108,7 @@ def compare_receiving(fetches: pa.Table, stages: pa.Table) -> Receiving | None:
 
 
 def _find_idle(took: Floats, busy: Mask) -> float:
-    """Return the cost of receiving while the interpreter is free.
+    """Return the cost of receiving while the worker's interpreter is free.
 
     If workers are nearly always busy, the cost is the median of the few free cases, or of all cases. A median ignores
     the longest waits for an interpreter.
@@ -123,8 +120,8 @@ def _find_idle(took: Floats, busy: Mask) -> float:
 
 
 def _find_held(longer: Floats, left: Floats) -> float:
-    """Return how long, in ns, a busy worker holds up receiving: the h for which min(h, `left`) equals `longer` on
-    average.
+    """Return how long a busy worker delays receiving, in ns: the h for which the mean of min(h, `left`) is that of
+    `longer`.
     """
     low, high = 0.0, float(longer.max())
     for _ in range(_ROUNDS):

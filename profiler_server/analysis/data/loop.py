@@ -1,4 +1,4 @@
-"""The measured training loop: the cost of each batch and step, and the demand for processors."""
+"""The measured training loop: the cost of each batch and step, and how many processors the work demands."""
 
 from __future__ import annotations
 
@@ -42,16 +42,14 @@ class Cores:
 
 @dataclass(frozen=True)
 class Queueing:
-    """Ratio of wall time to processor time for the computing of batches and of steps, as recorded."""
+    """Wall time divided by processor time, for the computing of batches and of steps, as recorded."""
 
     batch: float
     step: float
 
 
 def measure_queueing(cores: Cores, workers: int, recorded: float) -> Queueing:
-    """Return the ratios from the sampled run queues. Without samples, return `recorded`, the ratio from the stages of
-    batches.
-    """
+    """Return the ratios from the sampled run queues. Without samples, return `recorded`, a ratio from the stages."""
     load = cores.load
     trainer = _find_ratio(load.queued_frac, min(load.process or 0.0, 1.0)) if load is not None else None
     if not workers:
@@ -95,8 +93,8 @@ def _find_used(cores: Cores, load: HostLoad) -> float:
 
 
 def _find_demand(processors: Processors, own: list[Customer], used: float) -> float:
-    """Return the demand of programs that got `used` cores beside these threads. The fewest possible programs are
-    assumed.
+    """Return how many cores other programs demand if they got `used` cores beside the threads `own`. The fewest
+    possible programs are assumed.
     """
     if used <= 0:
         return 0.0
@@ -120,7 +118,7 @@ def measure_loop(
     cores: Cores,
     busy_frac: float = 0.0,
 ) -> MeasuredLoop | None:
-    """Build the model of one loader from the regular steps and its recorded batches; None without regular steps.
+    """Return the model of one loader from the regular steps and its recorded batches; None without regular steps.
 
     Without workers, the time in `next()` is the work itself, and replaces batch times that were not recorded. A device
     that is busy for `busy_frac` of each step needs this time, however short the wait for data.
@@ -171,7 +169,7 @@ def _measure_computing(cores: Cores, step_ns: float, own_ns: float, making_ns: f
     """Return how many cores training uses while it is not waiting for data, from the cores that its process uses.
 
     A thread that sleeps, or waits for a device, needs no core, however many threads PyTorch may start. `making_ns` is
-    the processor time per step for batches that the process makes itself; None if unknown.
+    the processor time per step for batches that the training process makes itself; None if unknown.
     """
     process = cores.load.process if cores.load is not None else None
     if process is None or own_ns <= 0:
@@ -181,7 +179,7 @@ def _measure_computing(cores: Cores, step_ns: float, own_ns: float, making_ns: f
 
 
 def _keep_alone(cores: Cores, workers: int, computing: float, stretch: float) -> float:
-    """Return the share of a step that remains on a quiet host: waiting stays whole, computing is no longer stretched.
+    """Return the share of a step that would remain on a quiet host: waiting stays as long, computing becomes shorter.
 
     `stretch` is how many times longer the computing took. `computing` is the processor time per time of the step. A
     thread that waits for workers also queues when it wakes up. If this queueing was sampled, the computed share and the
@@ -194,7 +192,7 @@ def _keep_alone(cores: Cores, workers: int, computing: float, stretch: float) ->
 
 
 def _find_contention(model: LoopModel) -> float:
-    """Return the share of the processors that other programs demand."""
+    """Return the cores that other programs demand, as a share of all cores or of the total demand if that is larger."""
     loading = max(model.workers, 1) * sum(job.cores for job in model.batches) / max(len(model.batches), 1)
     own = loading + (model.steps[0].cores if model.workers else 0.0)
     return model.others / max(model.cores, model.others + own)
@@ -243,7 +241,7 @@ def _calibrate(model: LoopModel, step_ns: float) -> tuple[LoopModel, float]:
 def _fit(change: Callable[[float], LoopModel], ends: tuple[float, float], step_ns: float) -> tuple[LoopModel, float]:
     """Return the changed model whose simulated step equals the measured step, and the ratio of the two steps.
 
-    `change` makes the model from a figure between both `ends`. The step must grow with this figure.
+    `change` makes the model from a figure between both `ends`. The simulated step must grow with this figure.
     """
     low, high = ends
     for _ in range(_CALIBRATION_ROUNDS):

@@ -30,7 +30,7 @@ _DRAWN_STEPS = 120
 
 @dataclass(frozen=True)
 class Doubt:
-    """Half-widths in ns per step: of the mean step of another run after the change, and of the gain of the change.
+    """Uncertainties as half-widths in ns per step: of the mean step of another run after the change, and of the gain.
 
     `chance_ns` is the share of `step_ns` due to chance alone. The gain is surer than the step: both simulated runs
     replay the same batches and steps, so chance largely cancels.
@@ -42,8 +42,9 @@ class Doubt:
 
 
 def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt:
-    """Return the doubt from chance and from model errors. Chance is resampled in blocks, because steps depend on each
-    other."""
+    """Return the uncertainty from chance and model errors. It resamples blocks of steps, as steps depend on each
+    other.
+    """
     now, then = simulate(before), simulate(after)
     steps, gains = _resample(np.array(now.steps_ns), np.array(then.steps_ns))
     gain_ns = max(now.step_ns - then.step_ns, 0.0)
@@ -67,7 +68,7 @@ def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt
 def _find_exposure(model: LoopModel) -> float:
     """Return the share of the work that needs a processor: of batches or of steps, whichever share is larger.
 
-    The remaining work waits, and other programs cannot slow it.
+    The remaining work waits, so other programs cannot slow it.
     """
     parts = [sum(job.wall_ns * job.share for job in jobs) for jobs in (model.batches, model.steps)]
     walls = [sum(job.wall_ns for job in jobs) for jobs in (model.batches, model.steps)]
@@ -75,10 +76,10 @@ def _find_exposure(model: LoopModel) -> float:
 
 
 def find_sharing_doubt(before: LoopModel, after: LoopModel) -> float:
-    """Return the relative uncertainty of a prediction that comes from the partly unknown sharing of processors.
+    """Return the relative uncertainty of a prediction, because it is only partly known how programs share processors.
 
-    Each unknown figure is moved to both ends of its range, in the run as it is and after the change. Only the
-    difference between the two effects is in doubt. The figures are independent, so their squares add up.
+    Each unknown figure is set to both ends of its range, in the run as it is and after the change. Only the difference
+    between the two effects is in doubt. The figures are independent, so the squares of their effects are added.
     """
     usual = _find_ratio(before, after)
     if not usual:
@@ -98,7 +99,7 @@ _Vary = Callable[[LoopModel], LoopModel]
 
 
 def _list_ends(model: LoopModel) -> Iterator[tuple[_Vary, ...]]:
-    """Yield the ends of the ranges of three figures: others' demand, the delay for a processor, and the slowdown by
+    """Yield both ends of the range of each unknown figure: others' demand, delay for a processor, and slowdown by
     memory.
     """
 
@@ -116,9 +117,7 @@ def _list_ends(model: LoopModel) -> Iterator[tuple[_Vary, ...]]:
 
 
 def _resample(now: Floats, then: Floats) -> tuple[float, float]:
-    """Return the half-widths of the mean step after the change and of the mean gain. They cover four repetitions in
-    five.
-    """
+    """Return the half-widths of the mean step after the change and of the mean gain. They are 80 % intervals."""
     count = min(len(now), len(then))
     if count < _BLOCKS:
         return 0.0, 0.0
@@ -139,7 +138,7 @@ def _half_width(means: Floats) -> float:
 
 
 def predict_without_loading(loop: MeasuredLoop, model: LoopModel) -> float:
-    """Return the mean step if batches cost nothing. No change to the loading of batches can be faster."""
+    """Return the mean step in ns if batches cost nothing. No change to the loading of batches can be faster."""
     return predict_step(loop, replace(model, batches=(Job(0.0, 0.0),), workers=0))
 
 
@@ -147,8 +146,8 @@ def predict_step(loop: MeasuredLoop, changed: LoopModel) -> float:
     """Return the mean step in ns after a change to the model. Time that the simulator does not explain shrinks in
     proportion.
 
-    If the model does not reproduce the run, or no batch was recorded, a change of the step only subtracts the time that
-    it removes.
+    If the model does not reproduce the run, or if no batch was recorded, a change of the steps alone subtracts only the
+    time that it removes.
     """
     now = loop.model
     keeps_loading = replace(changed, steps=now.steps, left=now.left, extra_ns=now.extra_ns) == now

@@ -32,7 +32,7 @@ class QueueKey:
 
 @dataclass(frozen=True)
 class DepthByStep:
-    """The depth at each step's request, in step order. If a step had several requests, it is the lowest depth."""
+    """The depth at each step's request, in step order. If a step had several requests, it is their lowest depth."""
 
     capacity: int
     steps: Ints
@@ -51,16 +51,15 @@ class DepthOverTime:
 
 
 def read_queues(rank: RankRun) -> pa.Table:
-    """Read the samples in time order; none in a run without workers. Raises TableBrokenError or NewerSchemaError.
+    """Read the samples in time order; empty in a run without workers. Raises TableBrokenError or NewerSchemaError.
 
-    The training thread may receive batches ahead of their turn. The depth of the queue that it reads includes these
-    batches.
+    The training thread may receive batches ahead of their turn. They count in the depth of the queue that it reads.
     """
     return add_received(read_rows(rank, "queues", _COLUMNS).sort_by("start_ns"))
 
 
 def add_received(samples: pa.Table) -> pa.Table:
-    """Return the recorded samples, with batches that were received early added to the depth of the last queue."""
+    """Return the samples. Batches received ahead of their turn are added to the depth of the loader's last queue."""
     pinned = pc.unique(choose(samples, "queue", DEVICE_QUEUE)["loader"])
     is_device = pc.equal(samples["queue"].cast(pa.string()), DEVICE_QUEUE)
     is_last = pc.or_(is_device, pc.invert(pc.is_in(samples["loader"], pinned)))
@@ -69,13 +68,13 @@ def add_received(samples: pa.Table) -> pa.Table:
 
 
 def renumber_samples(queues: pa.Table, starts_ns: Ints) -> pa.Table:
-    """Return the samples with the number of the requesting batch, from 1. `starts_ns` has the start of each batch."""
+    """Return the samples with `step` set to the number of the batch, from 1. `starts_ns` has each batch's start."""
     numbers = np.maximum(np.searchsorted(starts_ns, queues["start_ns"].to_numpy(), side="right"), 1)
     return queues.set_column(queues.schema.get_field_index("step"), "step", pa.array(numbers, pa.int64()))
 
 
 def list_queues(queues: pa.Table) -> tuple[QueueKey, ...]:
-    """Return the queues that have samples: loaders in order, host before device side, then the user's own."""
+    """Return the queues that have samples: for each loader the host queue and the device queue, then the user's own."""
     pairs = queues.group_by(["loader", "queue"], use_threads=False).aggregate([]).to_pylist()
     keys = [QueueKey(None if (row["loader"] or 0) < 0 else row["loader"], row["queue"]) for row in pairs]
     return tuple(sorted(keys, key=lambda key: (key.loader is None, key.loader or 0, _rank_queue(key.name), key.name)))
@@ -171,8 +170,8 @@ def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table |
 def _find_ready(rows: pa.Table, waits: Ints | None) -> Mask:
     """Return a mask of the requests whose batch was ready.
 
-    If this was not observed directly, a non-empty queue may hold only later batches. The wait then decides: it is much
-    longer for a batch that was not ready.
+    If `next_ready` was not recorded, the depth decides. But a queue may hold only later batches. So a request whose
+    wait (in `waits`) is much longer than usual counts as not ready.
     """
     known = rows["next_ready"].is_valid().to_numpy()
     ready = np.asarray(pc.fill_null(rows["next_ready"], pc.greater(rows["depth"], 0)).to_numpy(), dtype=np.bool_)

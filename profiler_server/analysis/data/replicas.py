@@ -44,7 +44,7 @@ class ReplicaTimes:
 
 @dataclass(frozen=True)
 class StageTotals:
-    """The totals of one stage. `cpu_frac` is the share of its work that ran on a processor. The rest was waiting."""
+    """The totals of one stage. `cpu_frac` is the share of its work on a processor. The rest of the work was waiting."""
 
     stage: str
     replicas: int
@@ -73,9 +73,7 @@ class TransformTimes:
 
 @dataclass(frozen=True)
 class SlowItem:
-    """A row of work with a slow item, and the times of the row. `item` is the index of the item in the dataset, if
-    known.
-    """
+    """The slowest item of a row of work, with the row's times. `item` is its index in the dataset, None if unknown."""
 
     stage: str
     detail: str
@@ -176,8 +174,8 @@ def summarize_transforms(stages: pa.Table) -> tuple[TransformTimes, ...]:
 def find_slow_items(stages: pa.Table) -> tuple[SlowItem, ...]:
     """Return the slowest single items, the slowest first. An item that is slow in several stages is listed once.
 
-    The time of an item in a `read` row includes its transforms. If one transform took at least half of this time, the
-    transform replaces `read` as the stage.
+    The time of an item in a `read` row includes its transforms. If one transform took at least half of this time, it is
+    given as the stage in place of `read`.
     """
     timed = stages.filter(pc.greater(stages["longest_ns"], 0)).sort_by([("longest_ns", "descending")])
     slowest = timed.slice(0, 8 * _MOST_SLOW)
@@ -204,7 +202,7 @@ def find_slow_items(stages: pa.Table) -> tuple[SlowItem, ...]:
 
 
 def _find_transforms(timed: pa.Table, slowest: pa.Table) -> dict[tuple[object, ...], dict[str, Any]]:
-    """Return the slowest transform of each slow item, by the item's identity. `timed` is sorted by time, longest first."""
+    """Return the slowest transform of each slow item, by the item's identity. `timed` is sorted, longest first."""
     near = pc.and_(pc.equal(timed["stage"], "transform"), pc.is_in(timed["batch"], slowest["batch"].combine_chunks()))
     found: dict[tuple[object, ...], dict[str, Any]] = {}
     for row in timed.filter(near).to_pylist():
@@ -233,7 +231,7 @@ class _Work:
 
 
 def _measure(work: pa.Table, key: str) -> dict[str, _Work]:
-    """Sum rows of work per key. The processor share covers only rows with a measured processor time."""
+    """Sum rows of work by column `key`. The processor share covers only rows with a measured processor time."""
     known = pc.if_else(pc.is_valid(work["cpu_ns"]), work["duration_ns"], None)
     work = _append(work, {"known_ns": known, "whole_batch": _number_batches(work)})
     sums = [(name, "sum") for name in ("duration_ns", "cpu_ns", "known_ns", "items", "bytes")]

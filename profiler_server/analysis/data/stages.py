@@ -86,7 +86,7 @@ def sum_stages(stages: pa.Table) -> tuple[StageSummary, ...]:
 def share_steps(stages: tuple[StageSummary, ...], rows: pa.Table, steps: pa.Table) -> tuple[StageSummary, ...]:
     """Return the stages. If the training process runs a stage itself, its work becomes a share of the averaged steps.
 
-    The wait for data contains this work, and is a share of these steps too. `rows` are the rows that were summed.
+    The wait for data contains this work, and is a share of these steps too. `rows` are the rows that `stages` sums.
     """
     train, selection = train_steps(steps), select_steps(steps)
     starts, kept = read_integers(train, "start_ns"), selection.kept
@@ -110,7 +110,7 @@ def _sum_walls(stages: pa.Table) -> dict[str, tuple[int, int, dict[str, int]]]:
     """Return for each stage: the wall time of its replicas, their number, and the sum of each kind of time.
 
     A replica is one worker in one epoch, because workers that are not persistent restart for each epoch. A user's stage
-    has replicas of its own, which run nothing else.
+    has its own replicas, which run nothing else.
     """
     keys = ["own", "replica", "loader", "epoch"]
     own = pc.if_else(pc.is_null(stages["loader"]), stages["stage"].cast(pa.string()), "")
@@ -146,7 +146,7 @@ def count_batches(stages: pa.Table) -> dict[str, int]:
 
 
 def load_workers(busy_frac: float, cpu_frac: float | None, host: HostLoad | None) -> WorkerLoad:
-    """Return the load of workers that are on a processor for `cpu_frac` of their work.
+    """Return the load of workers. `cpu_frac` is the share of their work for which they are on a processor.
 
     If the host was sampled, `cpu_frac` is raised: time that the work waited for a processor then counts as processor
     time.
@@ -164,9 +164,7 @@ def select_own(stages: pa.Table) -> pa.Table:
 
 
 def summarize_own(own: pa.Table, waits: Intervals = EMPTY) -> tuple[OwnStage, ...]:
-    """Return the user's stages, upstream stages first. Stages at the same depth are sorted by their start. `waits` are
-    the steps' waits for data.
-    """
+    """Return the user's stages in pipeline order, then sorted by their start. `waits` are the steps' waits for data."""
     if not own.num_rows:
         return ()
     ends = {kind: _find_queues(own, kind) for kind in ("input_wait", "output_wait")}
@@ -220,9 +218,7 @@ def _find_queues(own: pa.Table, kind: str) -> dict[str, tuple[str, ...]]:
 
 
 def _place(stages: Sequence[OwnStage]) -> dict[str, int]:
-    """Return for each stage the number of stages that an item passes before it. The number is capped in a cyclic
-    pipeline.
-    """
+    """Return for each stage the number of stages that an item passes before it, at most the number of stages."""
     places = dict.fromkeys((stage.name for stage in stages), 0)
     for _ in stages:
         for stage in stages:

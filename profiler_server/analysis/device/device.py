@@ -41,8 +41,8 @@ _KINDS = {"kernel": KERNEL, "communication": COLLECTIVE, "memcpy": COPY, "memset
 class DeviceWork:
     """Device work of a rank, one row per slice, ordered by start.
 
-    `launch_ns` and `launch_end_ns` are the start and end of the launch, -1 if unknown. `launched_by` is the slice of
-    the launch call, -1 if unknown. All work of a graph has the same launch call.
+    `launch_ns` and `launch_end_ns` are the start and end of the launch call, and `launched_by` is its slice. Each is -1
+    if unknown. All work of a graph has the same launch call.
     """
 
     device: Ints
@@ -85,7 +85,7 @@ def summarize_device(rank: RankRun) -> DeviceSummary | None:
 
 
 def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -> DeviceSummary:
-    """Summarise some work of a rank; `device` is set if all the work is of one device. Raises as `read_rows` does."""
+    """Summarise some work of a rank. Set `device` if all the work is of one device. Raises as `read_rows` does."""
     spans = read_spans(rank, *read_steps(rank))
     extents = split_windows(work, rank)
     times = [account_times(part) for part in extents]
@@ -142,7 +142,7 @@ def account_times(work: DeviceWork) -> DeviceTimes:
     """Return the time from the first to the last device event by category, as TraceLens does. The categories sum to the
     total.
 
-    Hidden time is not counted: copies behind computation or communication, and communication behind computation.
+    Hidden time does not count: copies during computation or communication, and communication during computation.
     """
     if not len(work):
         return DeviceTimes(0, 0, 0, 0, 0)
@@ -159,8 +159,8 @@ def account_times(work: DeviceWork) -> DeviceTimes:
 def find_idle_causes(work: DeviceWork) -> IdleCauses:
     """Return the idle time of all streams by its cause, as HTA does. Idle time is a gap before a piece of work.
 
-    Host wait: the launch began after the previous work had ended. Kernel wait: any other gap under 30 µs. A gap before
-    work with an unknown launch cannot be host wait.
+    Host wait: the launch began after the previous work had ended. Kernel wait: any other gap under 30 µs. Other: the
+    rest. A gap before work with an unknown launch cannot be host wait.
     """
     order = np.lexsort((work.start_ns, work.track))
     track, start, end, launch = (values[order] for values in (work.track, work.start_ns, work.end_ns, work.launch_ns))
@@ -215,7 +215,7 @@ def _clip(kernels: _Kernels, span: Span) -> _Kernels:
 
 
 def _measure_sm(kernels: _Kernels) -> float | None:
-    """Return the time in ns in which the multiprocessors were filled. Partial filling counts in proportion.
+    """Return the time in ns in which kernels filled the multiprocessors. Partial filling counts in proportion.
 
     None if the trace lacks the blocks per multiprocessor, as on ROCm.
     """

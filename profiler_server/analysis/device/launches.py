@@ -18,7 +18,7 @@ from profiler_server.facts.machine import IdleCauses
 
 @dataclass(frozen=True)
 class StreamIdle:
-    """One stream: the amount of its work, and the causes of its gaps. `track` is its timeline row."""
+    """One stream: the number of its pieces of work, its busy time, and the causes of its gaps. `track` is its row."""
 
     track: int
     count: int
@@ -35,9 +35,9 @@ class Launches:
     """Statistics of the known launch calls.
 
     A delay is max(0, start of the first work - end of its launch call). Its 95th percentile is None with few calls. A
-    call counts once, even if it launches a graph of many kernels. `short` is the number of calls whose work took less
-    time than the call. `late` is the number of delays over 100 µs, and `slow` the number of calls over 50 µs.
-    `unlinked` is the number of pieces of work without a known call.
+    call counts once, even if it launches a graph of many kernels. `short` counts calls whose work took less time than
+    the call, `late` delays over 100 µs, and `slow` calls over 50 µs. `unlinked` is the number of pieces of work without
+    a known call.
     """
 
     count: int
@@ -52,8 +52,8 @@ class Launches:
 
 @dataclass(frozen=True)
 class QueueLength:
-    """The number of pieces of launched work that have not started yet, over time. `lengths` holds the number from each
-    of `times_ns` on.
+    """The number of pieces of launched work that have not started yet, over time. Each of `lengths` is valid from its
+    time on.
     """
 
     times_ns: Ints

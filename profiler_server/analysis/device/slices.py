@@ -48,7 +48,7 @@ def read_spans(rank: RankRun, starts: Ints, ends: Ints) -> tuple[Span, ...]:
 def read_slices(rank: RankRun, columns: Sequence[str]) -> pa.Table | None:
     """Return the slices of a rank, or None without slices. Raises TableBrokenError or NewerSchemaError.
 
-    Millions of slices take hundreds of megabytes: turn them into arrays in a function that returns, then call
+    Millions of slices take hundreds of megabytes. So convert them to arrays in a function that returns, then call
     `release_slices`.
     """
     release_slices()
@@ -57,7 +57,7 @@ def read_slices(rank: RankRun, columns: Sequence[str]) -> pa.Table | None:
 
 
 def release_slices() -> None:
-    """Release the memory of unused slices. Arrow would otherwise keep it, and no array could use it."""
+    """Release the memory of slices that are no longer used. Otherwise Arrow keeps it, and arrays cannot use it."""
     pa.default_memory_pool().release_unused()
 
 
@@ -78,7 +78,7 @@ def to_ints(column: pa.ChunkedArray) -> Ints:
 
 
 class Texts:
-    """A dictionary column of slices. A test is applied once to each distinct text. Null never passes a test."""
+    """A dictionary-encoded column of slices. A test is applied once to each distinct text. Null never passes a test."""
 
     def __init__(self, column: pa.ChunkedArray) -> None:
         whole = column.combine_chunks()
@@ -102,7 +102,7 @@ _DEEPEST = 300
 
 
 def count_parents(ids: Ints, parents: Ints) -> npt.NDArray[np.int32]:
-    """Return the number of ancestors of each row. A row whose parent is missing counts as outermost."""
+    """Return the number of ancestors of each row. A row whose parent is not in `ids` has none."""
     if not ids.size:
         return np.zeros(0, np.int32)
     order = np.argsort(ids)

@@ -42,7 +42,7 @@ class Tensors:
 
 @dataclass(frozen=True)
 class MemoryTrace:
-    """Events of one device in time order. Unknown `reserved_bytes`, `operator` and `address` are -1."""
+    """Events of one device in time order. `operator` is an index in `operators`. Unknown numbers are -1."""
 
     device: int
     start_ns: Ints
@@ -100,7 +100,7 @@ class OperatorChange:
 class LiveBlock:
     """A block that was live at a moment, with the time and operator of its allocation. `step` is None outside of steps.
 
-    Shape and type of its tensor, and the allocating module, are None where the trace lacks them.
+    `shape` and `dtype` of its tensor, and the allocating `module`, are None where the trace lacks them.
     """
 
     address: int
@@ -115,8 +115,8 @@ class LiveBlock:
 
 @dataclass(frozen=True)
 class LiveMemory:
-    """The live memory at `at_ns`, the time of an event. `blocks` are the largest blocks; `known_bytes` is the sum of
-    all `count` blocks.
+    """The live memory at `at_ns`, the time of an event. `blocks` are the largest blocks; `known_bytes` is the sum over
+    all `count` known blocks.
 
     `before_bytes` is allocated memory without a known block: it was allocated before the window. Without addresses no
     block is known, and `allocated_bytes` is relative to the lowest level of the trace.

@@ -22,8 +22,8 @@ _COLUMNS = ("start_ns", "source", "metric", "value")
 
 @dataclass(frozen=True)
 class StepScale:
-    """A converter of times to positions on an axis of steps: step 7 extends from 7.0 to 8.0. Without steps, positions
-    are seconds.
+    """A converter of times to positions on an axis of steps: step 7 extends from 7.0 to 8.0. Without steps, it gives
+    seconds.
     """
 
     number: Ints
@@ -135,8 +135,8 @@ def _order(source: str) -> tuple[int, str]:
 
 
 def sum_series(series: Sequence[Series], source: str) -> Series | None:
-    """Return the sum of series that were sampled at nearly the same times, at the positions of the longest series; None
-    without series.
+    """Return the sum of series, sampled at nearly the same times, at the positions of the longest; None without
+    series.
     """
     if not series:
         return None
@@ -150,7 +150,7 @@ def sum_series(series: Sequence[Series], source: str) -> Series | None:
 
 @dataclass(frozen=True)
 class Throttling:
-    """The share of one GPU's samples in which its clock was throttled, by cause: power, heat, other."""
+    """The share of one GPU's samples in which its clock was throttled, in total and by cause: power, heat, other."""
 
     source: str
     share_frac: float
@@ -252,8 +252,8 @@ HEAT, HARDWARE = 2, 4
 
 
 def read_held_clock(rank: RankRun, start_ns: int, end_ns: int) -> HeldClock | None:
-    """Return the GPU that lost most of its clock rate to heat or to limits of the hardware, between two times; None
-    without a loss.
+    """Return the GPU that lost most of its clock rate to heat or hardware limits between two times; None if no GPU lost
+    any.
     """
     rows = _cut(find_rows(rank, "resources", _COLUMNS), start_ns, end_ns)
     rows = choose(rows, "metric", "clock_hz", "throttle_flags")

@@ -1,10 +1,10 @@
 """Avoidable work of operators: anomaly detection, padding, and convolutions without library code.
 
-Some convolutions have no library code, such as those in float64 on processors. They copy their input into a matrix that
-holds every number once for each position of the kernel (im2col), and multiply this matrix by the weights. A convolution
-in float32 needs no such matrix, and its product takes half as long. Each number of the matrix is written and read once,
-and multiplied once for each output channel. The product is therefore C / (C + E) of the time, if C is the number of
-output channels, and copying and product take equally long with E channels.
+Libraries have no code for some convolutions, such as those in float64 on processors. PyTorch then copies the input into
+a matrix that holds every number once for each position of the kernel (im2col), and multiplies this matrix by the
+weights. A convolution in float32 needs no such matrix, and its product takes half as long. Each number of the matrix is
+written and read once, and multiplied once for each output channel. Let C be the number of output channels. Let E be the
+number of channels for which copying and product take equally long. Then the product takes C / (C + E) of the time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHECKS = ("aten::isnan", "aten::_is_any_true")
 
 
 def read_anomaly_work(rank: RankRun) -> AnomalyWork | None:
-    """Return the work of anomaly detection in the detailed steps; None without a detailed backward.
+    """Return the work of anomaly detection in the detailed steps; None if no backward was recorded in detail.
 
     Raises TableBrokenError or NewerSchemaError.
     """
@@ -53,12 +53,12 @@ _PRODUCT = re.compile(r"mm\b|matmul|bmm")
 
 
 def find_wide_shares(rank: RankRun, width: int, rows: int) -> tuple[float, float] | None:
-    """Return two shares of operator time in forward and backward: operators that grow with the width of a batch, and
-    operators that grow with its square. None without a window.
+    """Return two shares of operator time in forward and backward: of operators whose time grows with the width of a
+    batch, and of operators whose time grows with its square. None without a window.
 
-    An operator grows with the width if its input is as wide as the batch, or a half or a quarter as wide (behind
-    strides), or if it is called once for each position. It grows with the square if two dimensions are that wide, as
-    in attention. Both shares are 0 if the script packs sequences.
+    Time grows with the width if a dimension of an input is as wide as the batch, or a half or a quarter as wide (after
+    strides), or if the operator is called once for each position. It grows with the square if two dimensions are that
+    wide, as in attention. Both shares are 0 if the script packs sequences. `rows` is the number of samples of a batch.
     """
     found = read_rows(rank, "operators", ("step", "phase", "name", "input_shapes", "count", "self_ns"))
     found = found.filter(pc.and_(pc.is_valid(found["step"]), pc.is_in(found["phase"], pa.array(IN_MODEL))))
@@ -77,11 +77,11 @@ def find_wide_shares(rank: RankRun, width: int, rows: int) -> tuple[float, float
 
 
 def _count_wide(name: str, shapes: str | None, widths: Iterable[int], joined: Mapping[int, int]) -> int:
-    """Return how many loops of an operator are as long as the batch is wide, two at most.
+    """Return how many dimensions that an operator loops over are as long as the batch is wide, at most two.
 
-    Only one width counts twice: another dimension may have half of it by chance. `joined` are lengths of dimensions that
-    were joined with rows, and how many widths they hold. A product of matrices loops over the rows and columns of the first
-    and the columns of the second.
+    Only lengths that equal the same one of `widths` count together, because another dimension may have half of a width
+    by chance. `joined` maps the length of a dimension that was joined with rows to the number of widths in it. A
+    product of matrices loops over the dimensions of the first and the columns of the second.
     """
     inputs = [list(map(int, _NUMBER.findall(shape))) for shape in _SHAPE.findall(shapes or "")]
     counts = [shape.count(width) for shape in inputs for width in widths]
@@ -118,9 +118,7 @@ def find_slow_convolutions(rank: RankRun) -> SlowConvolutions:
 
 
 def _read_channels(shapes: str | None) -> int:
-    """Return the number of output channels. The weights are the last input that has as many dimensions as the first
-    input.
-    """
+    """Return the number of output channels, from the weights: the last input with as many dimensions as the first."""
     try:
         inputs = json.loads(shapes or "")
         return int([shape for shape in inputs if len(shape) == len(inputs[0])][-1][0])

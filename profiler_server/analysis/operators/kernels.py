@@ -1,7 +1,7 @@
 """Kernel names: short forms that people can distinguish, and whether a kernel computes in full precision.
 
-Most of a C++ kernel's name is common to all kernels of its kind: namespaces, argument types, device layout. The functor
-and the element type make the difference. They are in the middle, which is lost when a long name is cut.
+Most of a C++ kernel's name is common to all kernels of its kind: namespaces, argument types, device layout. Only the
+functor and the element type differ. They are in the middle, which is lost when a long name is cut.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def shorten_kernel(name: str) -> str:
 
 
 def _drop_arguments(name: str) -> str:
-    """Return a name without function arguments and qualifiers.
+    """Return a C++ name without function arguments and qualifiers.
 
     A lambda keeps its argument types, or its number if it has no arguments.
     """
@@ -105,12 +105,12 @@ def _describe(text: str) -> str:
 
 
 def _repeats(arguments: list[str], place: int) -> bool:
-    """Return whether a type repeats its predecessor. Repeated numbers and flags do not count: they distinguish kernels."""
+    """Return whether an argument repeats its predecessor. Numbers and flags do not count: they distinguish kernels."""
     return place > 0 and arguments[place] == arguments[place - 1] and not _LITERAL.fullmatch(arguments[place])
 
 
 def _take_apart(text: str) -> list[str]:
-    """Return a name, and the contents of each list of template arguments after the name."""
+    """Return a C++ name, followed by the contents of each list of template arguments."""
     found, depth, begin = [text.partition("<")[0]], 0, 0
     for place, sign in enumerate(text):
         if sign == "<":
@@ -141,8 +141,8 @@ FULL_PRECISION = re.compile(r"sgemm|scudnn|simt_s|_engine<float|winograd\w*<floa
 
 
 def find_full_precision(rank: RankRun) -> float | None:
-    """Return the share of kernel time in kernels that multiply 32-bit floats in full precision. Collectives are left
-    out of all time.
+    """Return the share of kernel time in kernels that multiply 32-bit floats in full precision. Collectives do not
+    count.
 
     The kernels are recognised by names from NVIDIA's libraries. None without kernels. Raises as `read_rows` does.
     """

@@ -113,7 +113,7 @@ def _reads_quickly(rank: RankRun) -> bool:
 
 
 def _read_layout(rank: RankRun) -> bool | None:
-    """Return whether most time of convolutions goes to inputs with channels last; None if no input shows the layout."""
+    """Return whether convolutions spend most time on inputs with channels last; None if no input shows its layout."""
     where = (pc.field("category") == "operator") & (pc.field("name") == "aten::convolution")
     votes = {True: 0, False: 0}
     for row in read_rows(rank, "slices", ("args", "duration_ns"), where).slice(0, _MOST_READ).to_pylist():
@@ -123,8 +123,8 @@ def _read_layout(rank: RankRun) -> bool | None:
 
 
 def _find_layouts(args: str | None) -> Iterable[bool]:
-    """Return whether channels come last in the image, and in the weights. A tensor whose layout makes no difference is
-    left out.
+    """Return whether channels come last: first for the image, then for the weights. A tensor for which both layouts are
+    equal is left out.
     """
     try:
         found = json.loads(args or "{}")
@@ -172,10 +172,10 @@ def _touches(group: _Group, scores: set[Shape]) -> bool:
 
 
 def _add_lookups(found: Kinds, groups: Sequence[_Group], whole_ns: int) -> Kinds:
-    """Add embeddings with dense gradients. A table that is also the weight of a layer is left out, because it needs its
-    whole gradient.
+    """Return `found` with the lookups in embeddings that have dense gradients. `whole_ns` is the time of all operators.
 
-    Each lookup makes a gradient of all rows. Tables of the same shape cannot be told apart, but lookups can.
+    A table that is also the weight of a layer is left out, because it needs its whole gradient. Each lookup makes a
+    gradient of all rows. Tables of the same shape cannot be told apart, but lookups can.
     """
     dense_ns = sum(each.total_ns for each in groups if _DENSE.fullmatch(each.name))
     weights = {shape for each in groups if each.name in _LAYERS for shape in each.shapes}

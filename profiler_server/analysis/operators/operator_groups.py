@@ -1,7 +1,7 @@
 """The operator table grouped by type, operator, kernel, host order or module, and as a tree.
 
-Every group is an Arrow table with its keys, `count`, the times, `mean_ns` and `share_frac`. The share is of the self
-time: on the device if the run has device time, else on the host. The shares of a group sum to 1.
+Every grouping is an Arrow table with its keys, `count`, the times, `mean_ns` and `share_frac`. The share is of the self
+time: on the device if the run has device time, else on the host. The shares of a grouping sum to 1.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_MODULE = "(outside of every module)"
 
 @dataclass(frozen=True)
 class GroupTable:
-    """One grouping. Its figures cover the training steps `steps`. `outside` marks work outside of all steps."""
+    """One grouping. Its figures cover the training steps `steps`. `outside`: they include work outside of all steps."""
 
     rows: pa.Table
     measure: Measure
@@ -43,7 +43,7 @@ class GroupTable:
 
 @dataclass(frozen=True)
 class Group:
-    """A way to group: `name` is the key column, `search_in` the columns for a search."""
+    """A way to group: `name` is the key column, and `search_in` are the columns that a search compares."""
 
     name: str
     search_in: tuple[str, ...]
@@ -69,7 +69,7 @@ def tabulate_kernels(rank: RankRun, steps: StepRange | None = None) -> GroupTabl
 
 
 def tabulate_host(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Sum host times by operator name. `order` is the position among the first calls of the first step, or null."""
+    """Sum host times by operator name. `order` is the position of the first call in the first step, or null."""
     operators = within_steps(read_operators(rank), steps)
     group = _complete(sum_operators(operators, ("name", "type")), operators, "host")
     try:
@@ -84,7 +84,7 @@ def tabulate_host(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
 
 
 def tabulate_modules(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Sum by the path of the calling nn.Module. Times are the self times of its operators."""
+    """Sum by the path of the nn.Module that calls the operators. Times are the self times of its operators."""
     operators = within_steps(read_operators(rank, ("module",)), steps)
     named = pc.fill_null(operators["module"].cast(pa.string()), NO_MODULE)
     operators = operators.set_column(operators.column_names.index("module"), "module", named)
@@ -92,9 +92,7 @@ def tabulate_modules(rank: RankRun, steps: StepRange | None = None) -> GroupTabl
 
 
 def tabulate_roofline(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Compare operators with the device's peaks, if their work is known from shapes. Shares are of the time of all
-    operators.
-    """
+    """Compare operators with the device's peaks, if shapes give their work. Shares are of the time of all operators."""
     operators = within_steps(read_operators(rank, ("input_dtypes",)), steps)
     measure: Measure = "device" if (pc.sum(operators["device_self_ns"]).as_py() or 0) > 0 else "host"
     roof = find_roof(rank) if measure == "device" else None
@@ -104,7 +102,7 @@ def tabulate_roofline(rank: RankRun, steps: StepRange | None = None) -> GroupTab
 
 
 def tabulate_members(rank: RankRun, key: str, name: str, group: GroupTable, steps: StepRange | None) -> pa.Table:
-    """Sum the operators of one type or module: those whose column `key` is `name`. Shares are of the whole `group`."""
+    """Sum the operators of one type or module: rows whose column `key` is `name`. Shares are of the whole `group`."""
     operators = within_steps(read_operators(rank, (key,) if key == "module" else ()), steps)
     of = pc.fill_null(operators[key].cast(pa.string()), NO_MODULE)
     members = _complete(sum_operators(operators.filter(pc.equal(of, name)), ("name", "type")), operators, group.measure)
@@ -138,8 +136,8 @@ def within_steps(rows: pa.Table, steps: StepRange | None) -> pa.Table:
 
 
 def _complete(summed: pa.Table, operators: pa.Table, measure: Measure | None = None) -> GroupTable:
-    """Return the sums with mean and share, by the measure. By default, the measure is the device's if the device had
-    work.
+    """Return the sums with mean and share, of the given measure. By default it is the device if the device had work,
+    else the host.
     """
     if measure is None:
         measure = "device" if (pc.sum(summed["device_self_ns"]).as_py() or 0) > 0 else "host"

@@ -108,7 +108,7 @@ def summarize_kernels(rank: RankRun) -> tuple[KernelRow, ...]:
 
 
 def read_operators(rank: RankRun, keys: Sequence[str] = ()) -> pa.Table:
-    """Read the measures, step, name, type and the given further keys. Raises as `RankRun.table` does."""
+    """Read the measures, step, name, type and the given further columns. Raises as `RankRun.table` does."""
     return rank.table("operators", _list_columns(*keys))
 
 
@@ -122,7 +122,7 @@ def read_kernels(rank: RankRun) -> pa.Table:
 
 
 def sum_operators(operators: pa.Table, by: Sequence[str]) -> pa.Table:
-    """Return the sums of OPERATOR_MEASURES by the keys, sorted by device self time, then host self time, then key."""
+    """Return the sums of OPERATOR_MEASURES by columns `by`, sorted by device self time, host self time, then key."""
     grouped = _aggregate(operators, by, [(name, "sum", name) for name in OPERATOR_MEASURES])
     return _sort(grouped, ("device_self_ns", "self_ns"), by)
 
@@ -135,8 +135,8 @@ def sum_types(operators: pa.Table) -> pa.Table:
 
 
 def sum_kernels(kernels: pa.Table, by: Sequence[str] = KERNEL_KEYS) -> pa.Table:
-    """Return the sums of kernels by the keys: count, total_ns, mean_ns, min_ns, max_ns, occupancy_frac, tensor_core;
-    longest first.
+    """Return the sums of kernels by the columns `by`: count, total_ns, mean_ns, min_ns, max_ns, occupancy_frac,
+    tensor_core; longest total first.
 
     The occupancy is the mean weighted by time, Σ(occupancy · total) / Σ total, over rows with a known occupancy.
     """
@@ -158,8 +158,8 @@ def sum_kernels(kernels: pa.Table, by: Sequence[str] = KERNEL_KEYS) -> pa.Table:
 
 
 def _aggregate(data: pa.Table, by: Sequence[str], aggregations: Sequence[tuple[str, str, str]]) -> pa.Table:
-    """Return the table grouped by the keys. Each aggregation is (column, function, name of the result). Text keys
-    become plain strings.
+    """Return the table grouped by the columns `by`. Each aggregation is (column, function, name of the result). Text
+    keys become plain strings.
     """
     grouped = data.group_by(list(by), use_threads=False).aggregate([(name, how) for name, how, _ in aggregations])
     columns = {key: grouped[key] for key in by}
@@ -173,7 +173,7 @@ def _sort(data: pa.Table, measures: Sequence[str], keys: Sequence[str]) -> pa.Ta
 
 @dataclass(frozen=True)
 class DeviceStep:
-    """Device work of one step. `total_ns` is from first start to last end, and `wait_ns` its time without work."""
+    """Device work of one step. `total_ns` is from first start to last end, `wait_ns` the part of it without work."""
 
     step: int
     count: int

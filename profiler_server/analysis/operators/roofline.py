@@ -1,8 +1,8 @@
 """The distance of operators from their device's peaks, from operations and least bytes that follow from shapes.
 
 Achieved = operations / time, on the device if there is one, else on the host. Intensity = operations / least bytes. The
-least time is operations / peak or bytes / bandwidth, whichever is longer: the longer one is the bound, and least time /
-time is the efficiency. Bytes are the minimum for the shapes, so caches can lift an efficiency above 100 %.
+least time is operations / peak or bytes / bandwidth, whichever is longer: the longer one is the bound. The efficiency
+is least time / time. Bytes are the minimum for the shapes, so caches can lift an efficiency above 100 %.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ def _find_busiest(rank: RankRun) -> Device | None:
 
 
 def _find_precision(name: str, dtypes: str | None, tf32: frozenset[str]) -> str:
-    """Return the precision of the first floating-point argument; without one, `list` or `int`, by the type of the
-    arguments.
+    """Return the precision of the first floating-point argument. Without one: `list` for lists of tensors, else
+    `int`.
     """
     for dtype in (dtypes or "").lower().split(","):
         found = next((precision for text, precision in _PRECISIONS if text in dtype), None)
@@ -177,8 +177,8 @@ def _find_precision(name: str, dtypes: str | None, tf32: frozenset[str]) -> str:
 
 
 def _choose_time(operators: pa.Table, on_device: bool) -> pa.ChunkedArray:
-    """Return the time in ns of each call's work: of the work that the call launched itself. If it launched none, that
-    of its callees.
+    """Return the time in ns of each call: its own time on the host or device. On a device, a call without work of its
+    own gets the time of its callees.
     """
     if not on_device:
         return operators["self_ns"]

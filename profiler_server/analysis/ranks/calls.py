@@ -25,9 +25,9 @@ _MEETINGS = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
 class Calls:
     """The collectives of one rank in time order. Objects are compared by identity.
 
-    `kind` is an index in `kinds`, which are (group, name). A call is identified by its kind, by the step in which it is
-    numbered (`counted_in`, NO_STEP if the whole group has one numbering) and by its `number` there. `held_ns` is how
-    long the training stood still for the call, -1 if only the length of the call is known.
+    `kind` is an index in `kinds`, which are (group, name). A call is identified by its kind, its `number`, and the step
+    within which it is numbered (`counted_in`; NO_STEP if the numbers of the group do not restart in each step).
+    `held_ns` is how long the training stood still for the call, -1 if only the length of the call is known.
     """
 
     kinds: tuple[tuple[str, str], ...]
@@ -47,7 +47,7 @@ class Calls:
 
     @cached_property
     def waiting_ns(self) -> Ints:
-        """Return how long the rank waited for the other ranks at the end of each call, in ns."""
+        """Return how long the training waited in each call, in ns: `held_ns`, or the whole call if that is unknown."""
         return np.where(self.held_ns >= 0, np.minimum(self.held_ns, self.duration_ns), self.duration_ns)
 
     @cached_property
@@ -58,7 +58,7 @@ class Calls:
 
 
 def number_groups(kinds: tuple[tuple[str, str], ...], kind: Ints) -> Ints:
-    """Return the number of the group of each call, in order of first appearance."""
+    """Return for each call the number of its group. Groups are numbered in order of first appearance in `kinds`."""
     names = {group: at for at, group in enumerate(dict.fromkeys(group for group, _ in kinds))}
     return np.array([names[group] for group, _ in kinds], np.int64)[kind]
 
@@ -69,7 +69,7 @@ def is_meeting(name: str) -> bool:
 
 
 def read_calls(rank: RankRun, most: int = MOST_CALLS) -> Calls | None:
-    """Read the first `most` collectives of a rank; None without any. Raises TableBrokenError or NewerSchemaError."""
+    """Read the first `most` collectives of a rank; None if it has none. Raises TableBrokenError or NewerSchemaError."""
     try:
         table = rank.table("collectives", _COLUMNS)
     except TableMissingError:

@@ -35,7 +35,7 @@ class Alignment:
 
 
 def align_clocks(ends_ns: Ints) -> Alignment | None:
-    """Return the alignment of clocks from the ends of common collectives (ranks, calls). The calls may be in any order.
+    """Return the alignment of clocks from the ends of common collectives (ranks, calls), whose order is arbitrary.
 
     None for a single rank, or for fewer than LEAST_CALLS collectives.
     """
@@ -60,8 +60,8 @@ def measure_spread(times_ns: Ints | Floats, percent: float) -> float:
 
 
 def _fit_drift(times: Ints, left: Floats) -> float:
-    """Return the slope of a line through `left` over the times; 0 for few calls. `left` is what the offset does not
-    explain, in ns.
+    """Return the slope of a line through `left` over the times; 0 for few calls. `left` is the rest in ns after the
+    offset.
 
     Outliers are left out, because they ended late by chance.
     """

@@ -1,5 +1,5 @@
-"""Collectives of all ranks: the time of the transfer, each rank's wait for the last rank, the last rank, and a slow
-call of a step.
+"""Collectives of all ranks: the time of the transfer, each rank's wait for the last rank, the last rank, and an
+unusually slow call of the step.
 
 Ranks have a common clock if they are on one host, or if their clocks are aligned by calls that end together. The
 transfer of a rank then lasts from the arrival of the last rank to the rank's own end. Without a common clock, the
@@ -48,7 +48,7 @@ def summarize_collectives(ranks: Sequence[RankSummary]) -> tuple[CollectiveRow, 
 
 
 def list_collectives(ranks: Sequence[RankSummary]) -> Collectives:
-    """Return the collectives of the ranks by rank and name, and how they were timed."""
+    """Return the collectives of the ranks by rank and name, and the way in which they were timed."""
     matched = match_ranks(ranks)
     in_windows = not any(rank.calls is not None and (rank.calls.held_ns >= 0).any() for rank in ranks)
     return Collectives(summarize_collectives(ranks), matched.clock, matched.clock_residual_ns, in_windows)
@@ -64,7 +64,7 @@ def _has_one_host(ranks: Sequence[RankSummary]) -> bool:
 
 
 def sum_collectives(matched: Matched, stood: Sequence[int] = ()) -> tuple[CollectiveRow, ...]:
-    """Sum matched calls by rank and name, sorted by both. Steps in which the job stood still are left out."""
+    """Sum matched calls by rank and name, sorted by both. Steps `stood`, in which the job stood still, are left out."""
     wanted = np.flatnonzero(~np.isin(matched.step, list(stood)))
     if not len(wanted):
         return ()
@@ -107,9 +107,9 @@ def count_members(matched: Matched) -> Ints:
 def find_attended(matched: Matched) -> Mask:
     """Return a mask of the rows whose call has a row of each expected rank.
 
-    A rank is expected if it has calls of this kind both before and after the step. A rank has no row if it did not
-    wait, as the last rank does. The rows of the other ranks then show neither the arrival of the last rank nor the
-    length of the transfer.
+    A rank is expected if it has calls of this kind both before and after the step. A rank that did not wait, such as
+    the last rank, has no row. The rows of the other ranks then show neither the arrival of the last rank nor the length
+    of the transfer.
     """
     counted = matched.step >= 0
     shape = (len(matched.kinds), len(matched.ranks))
@@ -139,7 +139,7 @@ def measure_transfers(matched: Matched) -> Ints:
 
 
 def _is_clocked(matched: Matched) -> Mask:
-    """Return a mask of the rows whose call has all of its ranks on one clock."""
+    """Return a mask of the rows whose call has all of its ranks on a common clock."""
     found: Mask = matched.is_clocked & (
         np.bincount(matched.call, ~matched.is_clocked, matched.count)[matched.call] == 0
     )
@@ -147,7 +147,7 @@ def _is_clocked(matched: Matched) -> Mask:
 
 
 def _of_call(reduce: np.ufunc, matched: Matched, values: Ints) -> Ints:
-    """Return for each row the reduction of `values` over all rows of its call."""
+    """Return for each row the reduction (such as the maximum) of `values` over all rows of its call."""
     order = np.argsort(matched.call, kind="stable")
     starts = np.searchsorted(matched.call[order], np.arange(matched.count))
     return reduce.reduceat(values[order], starts)[matched.call]
@@ -156,7 +156,7 @@ def _of_call(reduce: np.ufunc, matched: Matched, values: Ints) -> Ints:
 def _find_last(matched: Matched, lateness: Ints) -> Mask:
     """Return a mask of the rows whose rank came last to its call. Of equal ranks, the first counts.
 
-    The measured lateness decides; where it is missing, the argument `lateness` decides.
+    The lateness that `measure_calls` returns decides; where it is missing, the argument `lateness` decides.
     """
     call = matched.call
     order = np.lexsort((-np.arange(len(call)), lateness, call))
@@ -232,9 +232,7 @@ def _measure_bus(rows: _Joined, chosen: Ints, name: str) -> float | None:
 
 @dataclass(frozen=True)
 class _Place:
-    """A position in the sequence of calls of a step: the call `number` of `count`. `transfer_ns` is the median over
-    `steps` steps.
-    """
+    """A position in the calls of a step: call `number` of `count`. `transfer_ns` is the median over `steps` steps."""
 
     number: int
     count: int
@@ -273,7 +271,7 @@ def find_slowest(matched: Matched, step_ns: float, stood: Sequence[int] = ()) ->
 
 
 def _part(matched: Matched, rows: Ints) -> Iterator[Ints]:
-    """Yield for each group the calls of the rank that has most calls, in time order."""
+    """Yield for each group the rows of its calls in time order, taken from the rank with most calls."""
     group = number_groups(matched.kinds, matched.kind[rows])
     order = np.argsort(group, kind="stable")
     for own in np.split(rows[order], np.flatnonzero(np.diff(group[order])) + 1):
@@ -283,7 +281,7 @@ def _part(matched: Matched, rows: Ints) -> Iterator[Ints]:
 
 
 def _compare(matched: Matched, own: Ints, times: Floats) -> Iterator[SlowCall]:
-    """Yield each call of a step, compared with other calls of the same name.
+    """Yield each position of a step as a call, compared with other calls of the same name. `own` are rows of one group.
 
     Calls of a group run one after the other. So a transfer is at most as long as the time since the end of the previous
     call.

@@ -47,8 +47,8 @@ _BACKWARD = "backward"
 class Calls:
     """The collectives of one rank in one group, in order. `kind` is an index in the list of kinds that all ranks share.
 
-    `is_numbered` is true if the index numbers exactly these calls. `is_thin` is true if the rank records only some
-    steps. Calls of `detailed` steps are recorded by their window.
+    `is_numbered` is true if `index` numbers exactly these calls. `is_thin` is true if the rank records only some steps.
+    Calls in the steps `detailed` were recorded by a detailed window.
     """
 
     rank: int
@@ -88,8 +88,8 @@ class Course:
         self._rank = rank
 
     def find_place(self, at_ns: int = _NEVER) -> Place | None:
-        """Return the progress at a time, by default at the end: the unfinished step, and the number of its backwards so
-        far.
+        """Return the progress at a time, by default at the end: the unfinished step, and the number of backwards begun
+        in it.
 
         None if the time is before the unfinished step, or if no phase of that step was recorded.
         """
@@ -115,7 +115,7 @@ class Course:
 
     @cached_property
     def _tail(self) -> tuple[int | None, int, Ints]:
-        """Return the end of the last finished step, its number, and the start of each backward after it.
+        """Return three values: the end of the last finished step, its number, and the start of each backward after it.
 
         The end is None if the rank finished no step, or if no phase was recorded after the step.
         """
@@ -137,8 +137,8 @@ class Course:
 
 @dataclass(frozen=True)
 class Divergence:
-    """A divergence at a `meeting`. With `is_left_out`, `ranks` left its call out; otherwise they entered another call,
-    `called`.
+    """A divergence at a `meeting`. With `is_left_out`, the ranks left its call out; otherwise they entered another
+    call, `called`.
     """
 
     ranks: tuple[int, ...]
@@ -148,7 +148,7 @@ class Divergence:
 
 
 def find_divergence(ranks: Sequence[RankRun], titles: Mapping[str, str]) -> Divergence | None:
-    """Return the first divergence of a job's ranks. `titles` are the names of its groups.
+    """Return the first divergence of a job's ranks. `titles` maps a group to its name for display.
 
     None without a divergence, or with too few recorded calls. Also None if the ranks differ from the first step on,
     because ranks may begin to record at different places.
@@ -204,7 +204,7 @@ def _number_kinds(table: pa.Table, kinds: dict[Collective, int]) -> Ints:
 
 
 def _fill_steps(step: Ints) -> Ints:
-    """Return the step of each call. A call outside of finished steps gets the number of the step after it."""
+    """Return the step of each call. A call outside of finished steps gets the number of the next step."""
     before = np.maximum.accumulate(np.where(step == _NO_STEP, 0, step)) if len(step) else step
     return np.where(step == _NO_STEP, before + 1, step)
 
@@ -241,9 +241,9 @@ def _describe_meeting(
 def _find_gone_past(
     members: Sequence[Calls], courses: Mapping[int, Course], names: Sequence[Collective], title: str
 ) -> Divergence | None:
-    """Return the ranks that certainly went on without the last call; None if no rank did.
+    """Return the ranks that certainly left out the last call and went on; None if no rank did.
 
-    These ranks have progressed further than the ranks inside the call.
+    Their training has progressed further than that of the ranks inside the call.
     """
     most = max((len(calls.step) for calls in members), default=0)
     stand = [calls for calls in members if len(calls.step) == most]
@@ -268,9 +268,9 @@ def _find_gone_past(
 
 
 def _find_stand(stand: Sequence[Calls], courses: Mapping[int, Course]) -> Place | None:
-    """Return the progress of the training at which the ranks `stand` entered their last call.
+    """Return the place in the training at which the ranks of `stand` entered their last call.
 
-    None if these ranks differ in it, or if one of them has made further progress since.
+    None if they entered it at different places, or if one of them has made further progress since.
     """
     entered = {courses[calls.rank].find_place(int(calls.start_ns[-1])) for calls in stand}
     lasts = {courses[calls.rank].last for calls in stand}
@@ -292,9 +292,9 @@ def _find_first_difference(members: Sequence[Calls]) -> int | None:
 
 
 def _choose_met(there: Mapping[int, Calls], place: int, step: int) -> list[int]:
-    """Return the ranks that made the right call.
+    """Return the ranks that made the expected call; `there` maps each rank to its calls.
 
-    They are the majority. If there is a tie, they are the ranks whose call is the same as in the previous step.
+    They are the majority. In a tie, they are the ranks whose call is the same as in the previous step.
     """
     did = {rank: (int(calls.step[place]), int(calls.kind[place])) for rank, calls in there.items()}
     usual = [rank for rank, calls in there.items() if _does_usual(calls, place, step)]
@@ -315,7 +315,7 @@ def _does_usual(calls: Calls, place: int, step: int) -> bool:
 
 
 def _has_left_out(calls: Calls, place: int, step: int, left_out: int) -> bool:
-    """Return whether a rank's next call shows that the rank skipped a call. The previous step serves as comparison."""
+    """Return whether a rank skipped the call `left_out`, judged by its next call and its calls in the previous step."""
     if int(calls.step[place]) > step:
         return True
     usual, within, did = calls.find_usual(step), place - int(np.searchsorted(calls.step, step)), int(calls.kind[place])

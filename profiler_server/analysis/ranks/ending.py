@@ -37,10 +37,9 @@ _FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 @dataclass(frozen=True)
 class RankEnd:
-    """The end of one rank. `by` is the exception that ended the rank. `death` is how its process ended while it
-    recorded.
+    """The end of one rank. `by` is the exception that ended it. `death` is how its process ended while it recorded.
 
-    All decisions use `by`; `shown` is its redacted form for display.
+    Decisions use `by`; `shown` is its redacted form for display. `settles`: the reason may still be written.
     """
 
     rank: int
@@ -64,7 +63,7 @@ class RankEnd:
 
 
 def find_end(run: Run) -> End | None:
-    """Return how a job ended before its scripts finished, or how it stands still; None if neither is known."""
+    """Return how a job ended too early, or where it stands still; None if it did neither, or if this is unknown."""
     if run.manifest.is_imported:
         return find_hang(run)
     ranks = [run.read_rank(number) for number in run.ranks[:MOST_RANKS]]
@@ -139,7 +138,7 @@ def _find_first_dead(dead: Sequence[RankEnd], others_lost_it: bool) -> RankEnd |
 
 
 def _is_tidied(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> bool:
-    """Return whether ranks lost a connection before the first death. A launcher then ended the remaining ranks."""
+    """Return whether ranks lost a connection before the first death. The dead were then ended by a launcher."""
     died = [end.died_unix_ns for end in dead if end.died_unix_ns is not None]
     return bool(lost) and len(died) == len(dead) and min(end.ended_unix_ns for end in lost) < min(died)
 
@@ -151,8 +150,8 @@ def _slept(dead: RankEnd, lost: Sequence[RankEnd]) -> bool:
 
 
 def _find_behind(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> Stop | None:
-    """Return the ranks that had not entered a collective when it failed on the other ranks, and were then ended; else
-    None.
+    """Return which ranks had not entered a collective when it failed on the other ranks, and were ended after that;
+    else None.
     """
     behind = explain_counts([end.place for end in (*dead, *lost) if end.place is not None])
     if behind is None or not {place.rank for place in behind.missing} <= {end.rank for end in dead}:

@@ -29,10 +29,10 @@ class Hang:
     """The first collective of a group that did not end; for the causes `behind`, `lost` and `failed`, the communicator
     that hangs.
 
-    `missing` are ranks that never entered the collective; `waiting` are the ranks inside. `last` has for each missing
-    rank its last earlier call (its number, and the call), if known. For a `pair`, a send or receive, `last` is the call
-    of the rank that waits longest. `differing` describes the calls of the ranks whose call does not match. For a hang
-    from NCCL's status, `told` is the whole sentence, and ranks are numbered within the communicator.
+    `missing` are ranks that never entered the collective; `waiting` are the ranks inside. `last` maps a missing rank to
+    the number of its last earlier call, and this call, if known. For a `pair`, a send or receive, `last` is the call of
+    the rank that waits longest. `differing` describes the calls of the ranks whose call does not match. For a hang from
+    NCCL's status, `told` is the whole sentence, and ranks are numbered within the communicator.
     """
 
     group: str
@@ -63,7 +63,7 @@ class Collective:
 
 @dataclass(frozen=True)
 class Meeting:
-    """A position in the sequence of collectives of a group. Its `number` starts at 1, and is None if not all calls are
+    """A position in the sequence of collectives of a group. `number` counts from 1; it is None if not all calls are
     recorded.
 
     `group` is empty if the job has only one group. `entered` are the ranks that were in `call` at this position.
@@ -78,7 +78,7 @@ class Meeting:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """`ranks` skipped a collective that other ranks entered. `then` are the processes that a signal ended after that."""
+    """`ranks` skipped a collective that other ranks entered. `then` are processes that a signal ended afterwards."""
 
     ranks: tuple[int, ...]
     meeting: Meeting
@@ -87,7 +87,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """`ranks` called another collective than the other ranks, at a position at which all ranks must call the same."""
+    """`ranks` called `called`, where the other ranks made the call of `meeting`. All ranks must make the same call."""
 
     ranks: tuple[int, ...]
     called: Collective
@@ -122,8 +122,7 @@ class Death:
 class Killed:
     """The first process that died, after `steps` steps.
 
-    `lost` is the number of ranks that lost their connection. `ended` is the number of processes that ended after the
-    first.
+    `lost` is the number of ranks that lost their connection. `ended` is the number of processes that ended later.
     """
 
     death: Death

@@ -22,7 +22,7 @@ from profiler_server.facts.ranks import RankGrid
 
 @dataclass(frozen=True)
 class StepValues:
-    """A figure of one rank at some of its steps."""
+    """A figure of one rank at some of its steps. `value` has one number for each entry of `step`."""
 
     step: Ints
     value: Floats
@@ -44,7 +44,7 @@ def grid_figure(run: Run, ranks: Sequence[RankSummary], shown: Sequence[RankSumm
 
 
 def grid_steps(tracks: Mapping[int, Track], figure: str, columns: int) -> RankGrid:
-    """Return the mean of a figure over the steps of each cell. Ranks without steps stay empty."""
+    """Return the mean of a figure over the steps of each cell, a row per rank. Ranks without steps have empty rows."""
     known = [track for track in tracks.values() if len(track.stretch)]
     if not known:
         return RankGrid(tuple(tracks), np.empty(0, np.int64), 1, np.empty((len(tracks), 0)))
@@ -63,7 +63,7 @@ def grid_steps(tracks: Mapping[int, Track], figure: str, columns: int) -> RankGr
 
 
 def _weigh(track: Track, figure: str) -> tuple[Floats, Ints]:
-    """Return two values for each stretch of steps: the sum of a figure, and the divisor for its mean."""
+    """Return two values for each stretch of steps: the sum of a figure, and the divisor that gives its mean."""
     whole = track.parts_ns.sum(axis=0)
     if figure == "sample":
         return np.where(track.samples > 0, whole, 0.0), track.samples

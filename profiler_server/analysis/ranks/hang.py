@@ -35,10 +35,10 @@ def find_hang(run: Run) -> Hang | None:
 
 @dataclass
 class _Group:
-    """A process group: its ranks, if a dump lists them, and the collectives of each rank by number.
+    """A process group: its ranks, if a dump lists them, and the collectives of each rank as calls[rank][number].
 
-    `entered` is the highest number that each rank is known to have entered. `silent` are ranks whose dumps have no call
-    of the group left, because later calls overwrote them.
+    `entered` maps a rank to the highest number that it is known to have entered. `silent` are ranks whose dumps have no
+    call of the group left, because later calls overwrote them.
     """
 
     name: str
@@ -165,7 +165,7 @@ def _note_call(dumps: _Dumps, rank: int, row: Mapping[str, Any]) -> None:
 def _note_entered(group: _Group, told: Mapping[int, Mapping[str, Any]]) -> None:
     """Record how many calls of a group each rank has entered, from the counters in its dump.
 
-    The calls in the dump are not enough, because later calls may have overwritten earlier ones.
+    The calls in the dump do not suffice, because later calls may have overwritten them.
     """
     for rank, facts in told.items():
         entered = facts.get("entered_collectives")
@@ -222,8 +222,8 @@ class _Communicator:
 def find_held(run: Run) -> Hang | None:
     """Return the communicator that hangs; None if no communicator hangs or no status was imported.
 
-    If several hang, the choice is in this order: one with a rank that does not answer, one that failed, and the one
-    with the smallest share of ranks behind. The waiting ranks of the last one fall behind in other communicators.
+    Of several, one with a rank that does not answer is chosen first, then one that failed, then the one with the
+    smallest share of ranks behind. (Ranks that wait there fall behind in other communicators.)
     """
     groups = _read_groups(run)
     judged = (_find_lost(group) or _find_failed(group) or _find_behind(group) for group in groups)
@@ -283,7 +283,7 @@ def _find_behind(group: _Communicator) -> Hang | None:
 
 
 def _list_levels(members: Mapping[int, _Member], name: str) -> dict[int, list[int]]:
-    """Return the ranks by the number of calls of a kind that they launched, the lowest number first."""
+    """Return the ranks by the number of calls named `name` that they launched, the lowest number first."""
     levels: dict[int, list[int]] = {}
     for rank, member in members.items():
         if name in member.counts:

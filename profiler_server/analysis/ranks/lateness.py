@@ -86,8 +86,7 @@ class Lateness:
         return self._keep(~np.isin(self.step, np.array(steps, np.int64)))
 
     def drop_unusual(self, first: int, unusual: Ints) -> Lateness:
-        """Return the meetings from step `first` on, without `unusual` steps. A detailed window or a standstill slowed
-        these.
+        """Return the lateness at the meetings from step `first` on, without those in `unusual` steps.
 
         Steps in which some work is unknown are dropped, too, if other steps remain. Meetings outside of steps stay only
         if no meeting is in a step.
@@ -115,7 +114,7 @@ class Lateness:
         return steps, np.where(np.isfinite(late), late, 0.0).T
 
     def sum_most(self, value: Floats) -> float:
-        """Return the sum of `value` over the meetings. In each step, only the group with the largest sum counts."""
+        """Return the sum of `value`, one per meeting. In each step, only the group with the largest sum counts."""
         steps, place = np.unique(self.step, return_inverse=True)
         most = np.zeros(len(steps))
         for chosen in self._list_groups():
@@ -136,7 +135,7 @@ class Lateness:
         return found
 
     def sum_gain(self, slow: Sequence[int]) -> float:
-        """Return by how much earlier the meetings would begin without the ranks `slow`, as a sum in ns."""
+        """Return how much earlier the meetings would begin without the ranks in rows `slow`: a sum in ns."""
         late = np.nan_to_num(self.late_ns, nan=-np.inf)
         rest = late[~np.isin(self.ranks, slow)].max(axis=0, initial=-np.inf)
         # A meeting of only these ranks delays no other rank.
@@ -186,8 +185,7 @@ def _measure_group(matched: Matched, group: Meetings) -> Floats:
 
 
 def _sum_elsewhere(matched: Matched, group: Meetings) -> Floats:
-    """Return how long each rank waits in meetings of other groups, between two meetings of this group. Such waiting is
-    no own work.
+    """Return each rank's wait in other groups between two meetings of this group, in ns. Such waiting is no own work.
 
     Calls that only some ranks have recorded are left out, because the same wait is unknown for the other ranks.
     """

@@ -1,4 +1,4 @@
-"""The matching of calls across ranks: which rows are one collective, and when each rank entered it on a common clock."""
+"""Matching of calls across ranks: which rows are one collective, and when each rank entered it on a common clock."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Matched:
     time at which it left, on its own clock. If `is_clocked`, `arrival_ns` and `left_ns` are the same times on a common
     clock of the group.
 
-    If the ranks did not meet, `apart_ns` shows it: the time of each rank from its first to its last meeting. The calls
-    of these ranks are not matched, and neither are the calls of `strangers`.
+    If the ranks did not meet, `apart_ns` maps each rank to the time from its first to its last meeting. The calls of
+    these ranks are not matched, and neither are the calls of `strangers`.
     """
 
     ranks: tuple[int, ...]
@@ -105,7 +105,7 @@ class Meetings:
 def match_calls(calls: Mapping[int, Calls], one_clock: bool) -> Matched:
     """Return the calls of the ranks, matched by group and number, or by step and order within the step.
 
-    `one_clock` means that all ranks are on one host. The clocks are aligned nevertheless if calls end far apart.
+    `one_clock` means that all ranks are on one host. The clocks are aligned nevertheless if common calls end far apart.
     """
     owned = list(calls.values())
     numbers: dict[tuple[str, str], int] = {}
@@ -140,7 +140,7 @@ def match_calls(calls: Mapping[int, Calls], one_clock: bool) -> Matched:
 
 
 def _is_passed_by(own: Calls) -> Mask:
-    """Return a mask of the calls that did not hold up the training: it hardly waited at their end."""
+    """Return a mask of the calls that did not delay the training: it hardly waited at their end."""
     return is_awaited_later(own.waiting_ns, own.duration_ns) & (own.waiting_ns < LEAST_HELD_NS)
 
 
@@ -215,7 +215,7 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
 
 
 def _leave_within_a_step(common: Meetings) -> bool:
-    """Return whether the ranks of one host leave their common calls less than a step apart. Ranks of one job do so.
+    """Return whether the ranks of one host leave their common calls less than a step apart, as ranks of one job do.
 
     Ranks of a second job begin some steps later. Some calls of one job end apart as well, but by less than a step:
     asynchronous calls, calls of `Join`, and calls of several groups under one name.
@@ -226,14 +226,14 @@ def _leave_within_a_step(common: Meetings) -> bool:
 
 
 def _meet_in_most(found: Matched, commons: Sequence[Meetings | None]) -> bool:
-    """Return whether the ranks met in the group with the most meetings. It is better evidence than the other groups."""
+    """Return whether the ranks met in the group with the most meetings, which is better evidence than other groups."""
     known = [common for common in commons if common is not None]
     largest = max(known, key=lambda common: common.end_ns.shape[1], default=None)
     return largest is not None and not _find_apart(found, largest)
 
 
 def _find_apart(found: Matched, common: Meetings) -> dict[int, int]:
-    """Return for each rank the time from its first to its last meeting; nothing if these times agree."""
+    """Return for each rank the time in ns from its first to its last meeting; empty if these times are nearly equal."""
     length = common.end_ns[:, -1] - common.end_ns[:, 0]
     least = max(APART_NS, APART_FRAC * float(np.median(length)))
     if common.end_ns.shape[1] < LEAST_CALLS or np.ptp(length) <= least:
@@ -242,9 +242,7 @@ def _find_apart(found: Matched, common: Meetings) -> dict[int, int]:
 
 
 def _part_calls(found: Matched, meetings: Sequence[Meetings], alone: Mask) -> Matched:
-    """Return the calls with a separate number for each row of a mask. Such a row is then like a call that no other rank
-    made.
-    """
+    """Return the calls. Each row in `alone` gets a call number of its own, as if no other rank made its call."""
     numbers = np.where(alone, found.count + np.arange(len(found.call)), found.call)
     known, call = np.unique(numbers, return_inverse=True)
     moved = tuple(replace(group, call=np.searchsorted(known, group.call)) for group in meetings)
@@ -296,7 +294,7 @@ _EQUAL = ("allreduce", "allgather", "reducescatter")
 
 
 def _find_strangers(found: Matched, common: Meetings) -> Strangers | None:
-    """Return two sets of ranks that did not meet each other, the smaller first; None if all ranks met."""
+    """Return two sets of ranks that did not meet each other, the smaller set first; None if all ranks met."""
     if common.end_ns.shape[1] < LEAST_MEETINGS:
         return None
     ranks = tuple(found.ranks[row] for row in common.rows.tolist())
@@ -335,8 +333,8 @@ def _miss(begin_ns: Ints, end_ns: Ints) -> Mask:
 
 
 def _leave_apart(end_ns: Ints) -> Mask:
-    """Return a mask of the ranks that leave far from the first rank. It is empty unless each of the two sets leaves
-    together.
+    """Return a mask of the ranks that leave far from the first rank. It is empty unless each of the two sets of ranks
+    leaves together.
     """
     apart = np.median(np.abs(end_ns - end_ns[:1]), axis=1)
     found: Mask = apart > TOGETHER_NS

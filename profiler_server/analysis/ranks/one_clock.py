@@ -2,7 +2,7 @@
 together.
 
 Ranks of one host share a clock. Other ranks are aligned in pairs, by the collectives that both leave together. So a
-rank with a short recording does not reduce the calls that other ranks can use. Two ranks without a common collective
+rank with a short recording does not reduce the number of calls for other ranks. Two ranks without a common collective
 may be aligned through a third rank.
 """
 
@@ -57,14 +57,12 @@ class RankClock:
         return times_ns + self.shift_ns + np.round(self.drift * since).astype(np.int64)
 
     def read_back(self, time_ns: int) -> int:
-        """Return the time on the rank's clock at a time of the first rank's clock."""
+        """Return the time on the rank's own clock that corresponds to a time on the first rank's clock."""
         since = time_ns - self.shift_ns - self.anchor_ns
         return self.anchor_ns + round(since / (1 + self.drift))
 
     def behind(self, between: RankClock) -> RankClock:
-        """Return this rank's clock relative to the first rank. `between` is the clock of a rank that is aligned with
-        both.
-        """
+        """Return this clock relative to the first rank. `self` is relative to a rank whose own clock is `between`."""
         if between.known == "reference":
             return self
         onto = int(between.place(np.array([self.anchor_ns + self.shift_ns], np.int64))[0])
@@ -129,9 +127,7 @@ _MOST_DETAILED = 1_000
 
 
 def prefer_detailed(example: Example | None, run: Run) -> Example | None:
-    """Return the example, moved to the nearest step that all its ranks recorded in detail. Without such a step, it
-    stays unchanged.
-    """
+    """Return the example, moved to the nearest step that all its ranks recorded in detail; unchanged without one."""
     if example is None or example.step is None:
         return example
     steps = [_read_detailed(run.read_rank(rank)) for rank in example.ranks]

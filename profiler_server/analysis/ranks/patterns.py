@@ -29,7 +29,7 @@ from profiler_server.facts.job import (
 
 
 def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
-    """Return the causes of lateness in the cells of `late` (ranks, steps), longest first.
+    """Return the causes of lateness in the cells that the mask `late` (ranks, steps) marks, longest first.
 
     A cause is a phase, work between steps, or garbage collection that took longer than the median of the ranks.
     """
@@ -57,8 +57,8 @@ def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
 def find_starvation(excess_ns: float, starved_ns: float, others_ns: float) -> tuple[Cause, ...]:
     """Return the lack of a processor as the cause of a late rank; empty if it explains too little of the lateness.
 
-    `starved_ns` is how long the rank was ready to run in a step but had no processor. `others_ns` is the median of the
-    other ranks.
+    `starved_ns` is how long the rank was ready to run in a step but had no processor; `others_ns` is its median over
+    the other ranks.
     """
     longer = starved_ns - others_ns
     if excess_ns <= 0 or longer < limits.CLEAR_FRAC * excess_ns:
@@ -148,7 +148,7 @@ def _find_longest(together: StepsTogether, rank: int, step: int) -> int:
 
 
 def find_handover(comparison: RankComparison, ranks: Sequence[int], steps: Ints, late_ns: Floats) -> Handover | None:
-    """Return the step from which another rank is the last one; None if either rank is not clearly the last in its part."""
+    """Return the step after which another rank is the last one; None if the last rank is not clear on both sides."""
     if comparison.is_hidden:
         return None
     is_last = np.argmax(late_ns, axis=0)[None, :] == np.arange(len(ranks))[:, None]
@@ -202,7 +202,7 @@ def find_stretch(steps: Ints, against_ns: Floats, step_ns: float) -> Stretch | N
 def find_turns(
     comparison: RankComparison, lateness: Lateness, late_ns: Floats, together: StepsTogether, starved_ns: float
 ) -> Turns | None:
-    """Return how the ranks take turns as the last rank; None if they do not, or if it costs little.
+    """Return a summary of ranks that take turns as the last rank; None if they do not, or if it costs little.
 
     `starved_ns` is how long a rank was ready to run in the mean step but had no processor.
     """
@@ -245,11 +245,10 @@ def _expect_wait(lateness: Lateness) -> float:
 
 
 def weigh_longest(late_ns: Floats, row: int) -> tuple[int, int] | None:
-    """Return the number of long waits in which a rank came last, and the number of all long waits. None if this may be
-    chance.
+    """Return the number of long waits in which rank `row` came last, and the number of all long waits.
 
-    `late_ns` is (ranks, steps). A wait is the time from the second-last to the last rank. The long waits must make up
-    most of the delay that the rank causes.
+    None if this may be chance, or if the long waits are not most of the delay by this rank. `late_ns` is (ranks,
+    steps). A wait is the time from the second-last to the last rank.
     """
     margin, is_long = mark_long(late_ns)
     is_last = np.argmax(late_ns, axis=0) == row

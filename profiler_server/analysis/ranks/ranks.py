@@ -47,9 +47,9 @@ class RankSummary(RankFigures):
     """One rank with the data for its comparison with other ranks.
 
     `track` has every training step, for the map. `together` has the averaged steps, for the comparison with other
-    ranks. `moment` and `standing` are its last position, from the manifest. `unusual` are the steps that the average
-    omits because of a detailed window or a standstill. `standstills` are standstills after which the rank went on.
-    `is_read` is False if its manifest is damaged.
+    ranks. `moment` and `standing` are its last position in the training, from the manifest. `unusual` are the steps
+    that the average omits because of a detailed window or a standstill. `standstills` are those after which the rank
+    went on. `is_read` is False if its manifest is damaged.
     """
 
     state: RunState
@@ -66,7 +66,7 @@ class RankSummary(RankFigures):
 def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
     """Summarise the first ranks of a run, at most MOST_RANKS. The summary of an unreadable rank has the reason.
 
-    Summaries of very many ranks are kept on disk. Summaries of a recording run may be some seconds old.
+    Summaries of very many ranks are kept on disk. While the run is recording, they may be some seconds old.
     """
     wanted = _want(run, lambda ranks: None)
     return _MANY.read(wanted) if len(wanted.ranks) > FEW_RANKS else _summarize(wanted)
@@ -89,7 +89,7 @@ def _want(run: Run, prepare: Callable[[tuple[RankSummary, ...]], None]) -> Wante
 
 
 def summarize_some(run: Run, numbers: Sequence[int]) -> tuple[RankSummary, ...]:
-    """Summarise some ranks of a run. The collectives of a rank represent it if it has no steps, as in imported traces."""
+    """Summarise some ranks of a run. A rank without steps, as in imported traces, gets figures of its collectives."""
     most_calls = choose_calls(min(len(run.ranks), MOST_RANKS))
     return tuple(_add_calls(run, summarize_rank(run.read_rank(rank), most_calls)) for rank in numbers)
 
@@ -114,7 +114,7 @@ def _summarize(wanted: Wanted[RankSummary]) -> tuple[RankSummary, ...]:
 
 
 def summarize_rank(rank: RankRun, most_calls: int = MOST_CALLS) -> RankSummary:
-    """Summarise one rank, from a kept result if its files are unchanged."""
+    """Return the summary of one rank, from a kept result if its files are unchanged."""
     return _MANY.read_rank(rank, most_calls)
 
 
@@ -213,12 +213,12 @@ def _read_starved(rank: RankRun) -> float:
 
 
 def read_task(task: Task) -> list[RankSummary]:
-    """Read some ranks in this process on behalf of another process."""
+    """Read the ranks of a task, which another process has asked for."""
     return _MANY.read_task(task)
 
 
 def is_sound(found: RankSummary) -> bool:
-    """Return whether a kept summary is valid: its arrays have consistent lengths."""
+    """Return whether a summary read from disk is valid: its arrays have consistent lengths."""
     together, track, calls = found.together, found.track, found.calls
     phases, steps, stretches = len(PHASE_NAMES), len(together.step), len(track.stretch)
     shapes: list[tuple[Any, tuple[int, ...]]] = [

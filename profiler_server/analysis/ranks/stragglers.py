@@ -60,8 +60,8 @@ _PLACES: Mapping[type[RankVerdict], int] = {kind: at for at, kinds in enumerate(
 
 
 def decide_verdict(found: Iterable[RankVerdict]) -> RankVerdict:
-    """Return the verdict of the kind with the highest priority. Of several verdicts of this kind, return the one with
-    the largest gain.
+    """Return the verdict whose kind has the highest priority. Of several such verdicts, the one with the largest gain
+    counts.
     """
     return min(found, key=lambda one: (_PLACES[type(one)], -one.gain_ns))
 
@@ -83,7 +83,7 @@ def measure_waits(ranks: Sequence[RankSummary]) -> tuple[tuple[int, ...], Ints, 
 def measure_own(ranks: Sequence[RankSummary], pause: Pause | None = None) -> dict[int, float]:
     """Return the own work of each rank in the mean step. It includes work between steps that other ranks do not have.
 
-    Steps of the separately reported pause are left out.
+    Steps of `pause` are left out.
     """
     if pause is not None:
         together = put_together({rank.rank: rank.together for rank in ranks}).drop(pause.steps)
@@ -118,9 +118,9 @@ def _judge(ranks: Sequence[RankSummary]) -> tuple[RankVerdict, Lateness | None]:
 def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness | None:
     """Return the lateness measured by collectives or by steps; None if both are unknown.
 
-    Collectives are used if they cover enough of the steps, or if the steps do not show waiting. Only some of DDP's
-    reductions are recorded, and an outlier among few would get too much weight. A rank with too few recorded
-    collectives for a comparison would never be found slow.
+    Collectives are used if they cover enough of the steps, or if the steps do not show waiting. Otherwise steps are
+    better: only some of DDP's reductions are recorded, and an outlier among few would get too much weight. Also, a rank
+    with too few recorded collectives could never be found slow.
     """
     by_steps = None
     if len(together.ranks) > 1 and len(together.step):
@@ -183,7 +183,7 @@ def _judge_lateness(
 
 
 def _average_again(rank: RankSummary, together: StepsTogether) -> RankSummary:
-    """Return a rank with its means taken over the remaining steps."""
+    """Return a rank with its means taken over the steps of `together`."""
     if rank.rank not in together.ranks or not len(together.step):
         return rank
     row = together.ranks.index(rank.rank)

@@ -129,7 +129,7 @@ def _measure_meetings(train: pa.Table, selection: StepSelection, between_ns: Int
 
 
 def find_whole(counts: Ints) -> Mask:
-    """Return a mask of the ranks that were not cut short, judged by their number of steps or calls."""
+    """Return a mask of the ranks that did not end early, judged by `counts`, their numbers of steps or calls."""
     there = counts > 0
     if not there.any():
         return there
@@ -147,8 +147,8 @@ def _count_usual(steps: Sequence[Ints]) -> Ints:
 
 
 def put_together(steps: Mapping[int, RankSteps]) -> StepsTogether:
-    """Return the common steps of the ranks. Left out are ranks that were cut short, or that number their steps
-    differently.
+    """Return the common steps of the ranks. Ranks that ended early, or that number their steps differently, are left
+    out.
     """
     whole = find_whole(_count_usual([rank.step for rank in steps.values()]))
     kept = tuple(number for number, is_whole in zip(steps, whole, strict=True) if is_whole)

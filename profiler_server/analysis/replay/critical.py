@@ -66,7 +66,7 @@ class CriticalPath:
 
 
 def _count_inside(path: CriticalPath, times: Ints) -> Ints:
-    """Return how much time of steps lies before each of some times."""
+    """Return for each time how much of the path's steps lies before it, in ns."""
     at = np.searchsorted(path.step_starts_ns, times, side="right")
     done = np.concatenate([[0], np.cumsum(path.step_ends_ns - path.step_starts_ns)])
     over = np.maximum(path.step_ends_ns[np.maximum(at - 1, 0)] - times, 0)
@@ -150,7 +150,7 @@ class _Walk:
         return self.pieces
 
     def _leave(self, node: int, time: float) -> tuple[int, float, bool]:
-        """Step backwards from a time within a node: to work that the node waited for, else to the begin of the node.
+        """Go back from a time within a node: to work that the node waited for, else to the begin of the node.
 
         Return the node and the time reached, and whether this time is the begin of the node.
         """
@@ -169,7 +169,7 @@ class _Walk:
         return node, min(begin, time), True
 
     def _go_back(self, node: int, time: float) -> tuple[int, float, bool]:
-        """Step backwards from a node's begin to the dependency that was met last.
+        """Go back from a node's begin to the dependency that was met last.
 
         Return that other node, the time reached, and whether this time is the begin of that node.
         """
@@ -199,7 +199,7 @@ class _Walk:
         return source, left, began
 
     def _fill_host(self, node: int, begin: float, end: float) -> None:
-        """Add the host time before a node to the path, by the activity of the thread."""
+        """Add the host time before a node to the path, divided by what the thread did."""
         graph = self.graph
         number = self.number.get(int(graph.track[node]), -1)
         if number < 0 or end <= begin:

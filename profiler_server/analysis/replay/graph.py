@@ -73,7 +73,7 @@ class HostTime:
 
 @dataclass
 class Changes:
-    """The changes of a replay: factors for each range of host time and for the length of each device node, and flags."""
+    """The changes of a replay: a factor for each range of host time and each node's length, and flags of nodes."""
 
     host: Floats
     device: Floats

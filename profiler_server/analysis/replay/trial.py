@@ -26,7 +26,7 @@ TO_DEVICE, TO_HOST = re.compile(r"HtoD|HostToDevice", re.IGNORECASE), re.compile
 
 @dataclass(frozen=True)
 class Trial:
-    """A graph with its replay, and cached lookups in its rows."""
+    """A graph on which changes are tried. `base_ns` is its replayed time without a change. Lookups are cached."""
 
     graph: Graph
     base_ns: float
@@ -140,14 +140,14 @@ class Trial:
     def sight(
         self, count: int, spent_ns: float, examples: Iterable[str], gain: Gain | None, **figures: float
     ) -> Sighting:
-        """Return the sighting with its figures per step."""
+        """Return a sighting. `count` and `spent_ns` are for the whole window, and become means per step."""
         steps = self.window.steps
         return Sighting(count / steps, float(spent_ns) / steps, tuple(examples)[:_MOST_EXAMPLES], gain, figures)
 
     def sight_kernels(
         self, count: int, kernels: Ints, names: Iterable[str], gain: Gain | None, **figures: float
     ) -> Sighting:
-        """Return the sighting of some device work, with its share of the time of all kernels."""
+        """Return a sighting of device work. A further figure is its `share` of the time of all kernels."""
         spent = float(self.lengths(kernels).sum())
         return self.sight(count, spent, names, gain, share=spent / max(self.kernels_ns, 1.0), **figures)
 
@@ -191,7 +191,7 @@ def scale(
     """Return a change that multiplies lengths: of the device work `nodes` by `factor`, of the host time `host` by
     `host_factor`.
 
-    `flags` are nodes with further changes: unwaited, aside, skipped, joined.
+    `flags` maps a flag of `Changes` (unwaited, aside, skipped, joined) to the nodes that get it.
     """
 
     def change(changes: Changes) -> None:

@@ -56,7 +56,7 @@ class Handoff:
 
 
 def list_points(window: Window, handoffs: list[Handoff]) -> Points:
-    """Return the points of all threads that launch work."""
+    """Return the points of all threads that launch work. `handoffs` gives the points at which threads take turns."""
     parts = [_list_of_thread(window, track, handoffs) for track in window.threads]
     return Points(*(np.concatenate([getattr(part, name) for part in parts]) for name in Points.__dataclass_fields__))
 

@@ -157,7 +157,7 @@ def _find_makers(sequence: Ints, start: Ints, depth: Ints, forward: Mask, is_nod
 
 
 def _find_outermost(start: Ints, length: Ints, outermost: Mask, rows: Ints) -> Ints:
-    """Return the row of the outermost operator that each row began in, -1 if none; -1 stays -1."""
+    """Return for each row the outermost operator in which it began, -1 if none; a row of -1 gives -1."""
     order = np.flatnonzero(outermost)
     if not len(order):
         return np.full(len(rows), -1)

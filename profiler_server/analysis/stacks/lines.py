@@ -115,7 +115,7 @@ def _find_key(stack: Sequence[Frame], loop: frozenset[Function], keys: Container
 
 
 def _add_backward(entries: Sequence[_Entry], work: Mapping[_Key, LineWork], in_backward: float) -> None:
-    """Divide the backward of each function among its stacks."""
+    """Add to each entry its share of the backward, which is known for each function."""
     own = [entry for entry in entries if entry.at >= 0 and entry.levels[-1].key in work]
     weights: Counter[_Key] = Counter()
     for entry in own:

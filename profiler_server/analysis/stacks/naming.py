@@ -112,12 +112,12 @@ def name_phase(weights: Weights, loop: frozenset[Function], is_loop_known: bool 
 
 
 def find_entry(stack: Sequence[Frame], loop: frozenset[Function]) -> int:
-    """Return the number of outermost frames that belong to the loop."""
+    """Return how many of the outermost frames belong to the loop."""
     return next((place for place, frame in enumerate(stack) if frame.function not in loop), len(stack))
 
 
 def name_stage(weights: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
-    """Return the functions of a stage; none with few samples. Each stack comes with its number of frames outside of the
+    """Return the functions of a stage; empty with few samples. Each stack has its number of frames outside of the
     stage.
     """
     return name_entries(weights) if sum(weights.values()) >= LEAST_SAMPLES else ()
@@ -133,7 +133,7 @@ def cut_worker(stack: tuple[Frame, ...], entry: int) -> tuple[tuple[Frame, ...],
 
 
 def name_entries(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
-    """Return the functions of some stacks, the longest first. Each stack comes with its number of outer frames."""
+    """Return the functions of some stacks, the longest first. Each stack has its number of outer frames to ignore."""
     whole = sum(entries.values())
     entrances = _find_entrances(entries)
     sampled = [(_name_sample(stack, entry, entrances), samples) for (stack, entry), samples in entries.items()]
@@ -145,7 +145,7 @@ def name_entries(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[
 
 
 def _unwrap(named: Sequence[tuple[_Name, int]]) -> Iterator[tuple[_Name, int]]:
-    """Assign samples of a decorator's own code to the function that the same line calls through this decorator."""
+    """Yield the samples. Those in a decorator's own code go to the function that the same line calls through it."""
     calls: dict[tuple[str, Frame], Counter[_Name]] = {}
     for name, samples in named:
         if name.caller and not name.is_wrapper:

@@ -100,7 +100,7 @@ class Stacks:
 def read_lines(
     rank: RankRun, stacks: Stacks, shares: Mapping[str, float], texts: Texts, thirds: Sequence[Third] = ()
 ) -> Lines:
-    """Return the user's lines of the mean step. `shares` is the share of the mean step by phase."""
+    """Return the user's lines of the mean step. `shares` maps a phase to its share of the mean step."""
     rows = rank.table("stacks", (*_COLUMNS, "asleep", "running"))
     is_trainer = pc.and_(pc.less(rows["replica"], 0), pc.and_(pc.is_valid(rows["phase"]), pc.is_valid(rows["stack"])))
     steady = rows.filter(pc.and_(is_trainer, _mark_steady(rank, rows)))

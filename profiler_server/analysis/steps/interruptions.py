@@ -194,7 +194,7 @@ DEFAULT_STEPS = (10, 12)
 
 @dataclass(frozen=True)
 class WindowReason:
-    """A window and the reason for its opening, such as "opened by itself: step 412 took 6.1× the median".
+    """A detailed window and why it was opened, such as "opened by itself: step 412 took 6.1× the median".
 
     `on_demand` is true if libkineto recorded it on a separate thread.
     """

@@ -45,7 +45,7 @@ class Outliers:
     """The outliers among the steps. `shown` are the slowest, slowest first, of `count` outliers. `limit_ns` is the
     shortest duration of an outlier.
 
-    `by_bulk` is true if the bulk of the steps set the limit, not their deviations.
+    `by_bulk` is true if the limit follows from the 90th percentile of the steps, not from their deviations.
     """
 
     count: int

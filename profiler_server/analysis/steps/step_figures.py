@@ -54,7 +54,7 @@ MOST_WINDOWS = 60
 
 @dataclass(frozen=True)
 class PhaseSpread:
-    """One phase over the averaged steps. `carrier` is the single step with most of the phase's time, if any."""
+    """One phase over the averaged steps. `carrier` is the step with most of the phase's time, None if it is spread."""
 
     name: str
     steps: int
@@ -181,7 +181,7 @@ def measure_throughput(steps: pa.Table) -> float | None:
 
 @dataclass(frozen=True)
 class Beyond:
-    """`peak_ns` is the longest step that fits the scale; `step` and `duration_ns` are the steps above it."""
+    """Steps that a chart cuts off. `peak_ns` is the longest step that fits its scale, the arrays are longer ones."""
 
     peak_ns: int
     step: tuple[int, ...]

@@ -116,7 +116,7 @@ _PEER = {
 
 
 class ScheduleError(ValueError):
-    """The operations do not form the schedule of a pipeline; the text gives the reason."""
+    """The operations do not form the schedule of a pipeline. The text of the error is the reason."""
 
 
 @dataclass

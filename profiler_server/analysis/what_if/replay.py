@@ -34,9 +34,7 @@ from profiler_server.facts.ranks import JobSlowdown
 
 @dataclass(frozen=True)
 class _Node:
-    """Operations that end together. With `meets`, all replicas end them together. `waits` is False for a single
-    computation.
-    """
+    """Operations that end together; with `meets` in all replicas. `waits` is False for a computation of one rank."""
 
     rows: tuple[int, ...]
     meets: bool
@@ -127,7 +125,7 @@ _COMMUNICATION = (*POINT_TO_POINT, GATHER, SCATTER, SEPARATE, NORM, EMBEDDING, C
 
 
 def replay_job(job: Job) -> JobSlowdown:
-    """Return the figures of a job. Raises ScheduleError if its operations are not those of a pipeline."""
+    """Return the what-if figures of a job. Raises ScheduleError if its operations are not those of a pipeline."""
     schedule = read_schedule(job)
     replay = Replay(job, schedule)
     measured = measure_transfers(job, schedule)
@@ -240,5 +238,5 @@ def _even_work(job: Job, measured: Floats) -> Floats:
 
 
 def _merge(kind: str) -> str:
-    """Return the kind of communication. Send and receive of one direction have one kind."""
+    """Return the kind under which communication is counted: send and receive of one direction have the same."""
     return f"{kind.split('-')[0]}-pp-comm" if kind in POINT_TO_POINT else kind

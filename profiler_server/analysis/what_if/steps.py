@@ -50,7 +50,7 @@ class JobSteps:
 
 
 def weigh_steps(job: JobSteps) -> JobSlowdown:
-    """Return the figures of a job, or the reason why there are none."""
+    """Return the what-if figures of a job, or the reason why there are none."""
     ranks, steps = job.step_ns.shape
     if ranks < 2 or steps < LEAST_WEIGHED_STEPS:
         return JobSlowdown(

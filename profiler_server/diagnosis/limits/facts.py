@@ -1,4 +1,4 @@
-"""Limits of facts, and the least gain of a change. All rules use them."""
+"""Limits of facts, and the least gain that is worth a change. All rules use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of the rules on threads, the host, its clocks and recording itself."""
+"""Limits of the rules on threads, the host, its clocks, and the cost of recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits for how input-bound a step is, for queues, and of the rules on loading."""
+"""Limits for how input-bound a step is, for queues, and for the rules on loading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits for steps that stand out, and for how steady the steps are."""
+"""Limits for outlier steps, and for the variation of the steps."""
 
 from __future__ import annotations
 

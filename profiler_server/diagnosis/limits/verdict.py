@@ -1,4 +1,4 @@
-"""Limits for the choice and order of suggested changes, and for the kind of a run's bound."""
+"""Limits for the choice and order of suggested changes, and for what a run is bound by."""
 
 from __future__ import annotations
 

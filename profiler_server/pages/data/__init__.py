@@ -21,7 +21,7 @@ TABS: Mapping[str, str] = {"interval": "Step interval", "processing": "Data proc
 
 @dataclass(frozen=True)
 class DataContext:
-    """The context of `data.html`: one of the two tabs; neither if `notice` gives a reason.
+    """The context of `data.html`: the content of one tab; of neither tab if `notice` gives a reason.
 
     If only the pipeline was not collected, the tab Step interval still shows the waits of the steps.
     """
@@ -72,8 +72,8 @@ def build(request: PageRequest) -> DataContext:
 
 
 def _find_notice(rank: RankRun) -> Notice | None:
-    """Return why nothing can be shown, None if something can. A run without workers has no queue table, and is still
-    shown.
+    """Return a notice if nothing can be shown, else None. A run without workers can be shown, although it has no
+    queues.
     """
     for table in ("queues", "stages", "steps"):
         status = rank.status(table)
@@ -117,7 +117,7 @@ def _list_tabs(tab: str, kept: Mapping[str, str], noun: str = "step") -> tuple[L
 
 
 def _list_loaders(rank: RankRun, chosen: int | None, tab: str) -> tuple[Link, ...]:
-    """Return a link for each loader if there are several, such as one for training and one for evaluation."""
+    """Return a link for each loader, such as one for training and one for evaluation; empty for a single loader."""
     loaders = rank.manifest.loaders
     if len(loaders) < 2:
         return ()

@@ -60,7 +60,7 @@ QUEUE_LABELS: Mapping[str, str] = {HOST_QUEUE: "Worker queue", DEVICE_QUEUE: "Pi
 class StepWaits:
     """The waits of training steps, in order. `selection.kept` marks the steps in the means.
 
-    If several loaders feed a step, `data_wait_ns` is the wait for the chosen loader.
+    If several loaders feed a step (`is_one_of_several`), `data_wait_ns` is the wait for the chosen loader.
     """
 
     steps: Ints
@@ -92,10 +92,9 @@ class StepWaits:
 
 
 class PipelineFacts:
-    """The facts on one rank's pipeline for one loader. Each fact is read at its first use. Raises as `RankRun.table`
-    does.
+    """The facts on one rank's pipeline for one loader. Each fact is read at its first use. Raises as `RankRun.table`.
 
-    `workers` selects the rows of `chosen_rows`, None for all. Every other fact covers all workers.
+    `workers` are the workers whose rows are in `chosen_rows`, None for all. Every other fact covers all workers.
     """
 
     def __init__(self, rank: RankRun, loader: int | None, workers: frozenset[int] | None = None) -> None:
@@ -179,7 +178,7 @@ class PipelineFacts:
 
     @cached_property
     def own_bottleneck(self) -> Bottleneck | None:
-        """Return the limit of the user's own pipeline; None if the user has no own stages."""
+        """Return what limits the user's own pipeline; None if the user has no own stages."""
         if not self.own_stages:
             return None
         feeds_steps = self.loader_id is None and len(self.waits.steps)
@@ -210,12 +209,12 @@ class PipelineFacts:
 
     @cached_property
     def bottleneck(self) -> Bottleneck:
-        """Return the limit of the steps. It is the same as in the verdict."""
+        """Return what limits the steps, as in the verdict."""
         return read_limit(self.rank, self.loader_id)
 
     @cached_property
     def readings(self) -> tuple[Reading, ...]:
-        """Return the readings of the queues, and of the limit of the step."""
+        """Return descriptions of the queues, and of what limits the step."""
         host, device = self._find_queue(HOST_QUEUE), self._find_queue(DEVICE_QUEUE)
         pipeline = Pipeline(host, device, self.waits.wait_frac, self.readiness, self.bottleneck)
         limits = [] if self.own_bottleneck is None else [read_bottleneck(self.own_bottleneck)]

@@ -1,5 +1,5 @@
-"""The stage graph of the Data pipeline page: processes as lanes with their stages in order, and the queues between
-them.
+"""The stage graph of the Data pipeline page: processes as lanes with their stages in order, and queues between
+lanes.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class Share:
 
 @dataclass(frozen=True)
 class StageBox:
-    """One stage. `work` is the time for one batch or step (`per`). An unmeasured stage has no shares, and its `note`
-    gives the reason."""
+    """One stage. `work` is the time for one batch or step (`per`). Without a measurement, `shares` are empty and `note`
+    is the reason.
+    """
 
     name: str
     label: str
@@ -84,7 +85,7 @@ def label_stage(name: str) -> str:
 
 
 def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox, ...]:
-    """Build the pipeline from left to right. Lanes and queues that the loader does not have are left out."""
+    """Return the pipeline from left to right. Lanes and queues that the loader does not have are left out."""
     boxes = {
         key.name: _build_queue(key, row, open_queue) for key, row in facts.queues.items() if key.loader is not None
     }
@@ -110,7 +111,7 @@ def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox,
 
 
 def build_own_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox, ...]:
-    """Build the user's own stages, each between its input queues and its output queues; empty if there are none."""
+    """Return the user's own stages, each between its input queues and its output queues; empty if there are none."""
     keys = [key for key in facts.queues if key.loader is None][:OWN_LIMIT]
     boxes = {key.name: _build_queue(key, facts.queues[key], open_queue) for key in keys}
     nodes: list[Lane | QueueBox] = []

@@ -1,4 +1,4 @@
-"""The tab Step interval: the queue depths at each request of a step, the waits, and their meaning."""
+"""The tab Step interval: the queue depths at each request of a step, the waits, and a reading of both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from profiler_server.widgets import Stat
 
 
 def chart_depths(samples: pa.Table, key: QueueKey, chart_id: str) -> Chart:
-    """Chart every sample of a queue; samples of an empty queue are marked."""
+    """Return a chart with every sample of a queue. Samples at depth 0 are marked."""
     trace = trace_over_time(samples, key)
     seconds = trace.starts_ns / 1e9
     empty = trace.depths == 0
@@ -95,7 +95,7 @@ class IntervalView:
 
 
 def build_interval(facts: PipelineFacts, with_pipeline: bool = True) -> IntervalView:
-    """Build the tab. The waits of the steps are shown even if the pipeline was not collected.
+    """Return the content of the tab. The waits of the steps are shown even if the pipeline was not collected.
 
     Raises as `RankRun.table` does.
     """
@@ -218,7 +218,7 @@ def _describe_depths(key: QueueKey, summary: QueueSummary) -> tuple[Stat, ...]:
 
 
 def _describe_readiness(facts: PipelineFacts, key: QueueKey) -> tuple[Stat, ...]:
-    """Describe how often the next batch in order was not ready. This differs from an empty queue."""
+    """Return how often the next batch in order was not ready. A queue that is not empty may also lack it."""
     note = "of the requests. Batches come in order, and one that is ready early waits outside of the queue."
     return tuple(
         Stat("Next not ready", format_share(entry.not_ready_frac), note)

@@ -155,8 +155,9 @@ class Segment:
 
 @dataclass(frozen=True)
 class WorkerBar:
-    """One worker: the segments of its bar, and the shares as text. `number` is the number of a DataLoader worker, None
-    for a replica of the user's own stage."""
+    """One worker: the segments of its bar, and the shares as text. `number` is the DataLoader worker's, None for a
+    replica of the user's own stage.
+    """
 
     label: str
     number: int | None
@@ -198,8 +199,8 @@ def _build_worker(row: ReplicaTimes, longest_ns: int, label: str, number: int | 
 
 @dataclass(frozen=True)
 class WorkerChoice:
-    """The choice of workers for the tables. `text` lists the chosen numbers, empty for all. `sentence` names the
-    figures that always cover all workers.
+    """The workers that the tables show. `text` lists the chosen numbers, empty for all. `sentence` names the figures
+    that always cover all workers.
     """
 
     text: str
@@ -237,7 +238,7 @@ class ProcessingView:
 
 
 def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
-    """Build the tab; `open_queue` is the queue that the URL opens. Raises as `RankRun.table` does."""
+    """Return the content of the tab. `open_queue` is the queue that the URL opens. Raises as `RankRun.table` does."""
     replicas = [row for row in summarize_replicas(facts.chosen_rows) if row.replica >= 0]
     longest = max((row.wall_ns for row in replicas), default=0) or 1
     bars = [_build_worker(row, longest, f"Worker {row.replica}", row.replica) for row in replicas]
@@ -310,7 +311,7 @@ def _count_replicas(stage: OwnStage) -> str:
 
 
 def list_arguments(loader: Loader) -> tuple[tuple[str, str], ...]:
-    """Return the arguments of a DataLoader by name, or name and length of a watched iterable."""
+    """Return the arguments of a DataLoader with their values. For a watched iterable, return its name and length."""
     iterable = (
         "IterableDataset: every worker yields every sample, unless __iter__ splits them by get_worker_info()"
         if loader.style == "iterable"

@@ -1,4 +1,4 @@
-"""The Device page: the composition of step time, how busy each device was, and how host and device worked together."""
+"""The Device page: the composition of step time, how busy each device was, and the interplay of host and device."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DevicePage:
     """The context of the page. `breakdown` is None without device work, `critical` without a launch that is linked to
     its work.
 
-    `linked_only` means that the accounts leave out device work without a known launch, as `?linked=1` requests.
+    `linked_only`: device work without a known launch is left out of the figures, as `?linked=1` requests.
     """
 
     breakdown: Breakdown | None
@@ -82,8 +82,9 @@ def build(request: PageRequest) -> DevicePage:
 
 
 def _explain_nothing(rank: RankRun) -> Notice:
-    """Explain why a rank with recorded operators has no device work: it had no device, or none of its work was
-    recorded."""
+    """Return why a rank with recorded operators has no device work: it had no device, or none of its work was
+    recorded.
+    """
     names = dict.fromkeys(device.name for device in rank.manifest.devices if device.kind not in ("cpu", "mps"))
     if not names:
         return Notice("empty", "No device work", NO_DEVICE, MOVE_REMEDY)

@@ -1,4 +1,4 @@
-"""One panel per device: its accounts, its streams, and the host's launches of its work."""
+"""One panel per device: its time by category, its streams, and the host's launches of its work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from profiler_server.widgets import Part, Stat, build_parts
 
 @dataclass(frozen=True)
 class LaunchQueue:
-    """The launch queue from its first to its last change. `times_ns` and `lengths` hold only the drawn points."""
+    """The launch queue's length from its first to its last change. The arrays have only the drawn points."""
 
     mean: float
     most: int
@@ -112,8 +112,8 @@ _OUTSIDE = ("Idle around", "idle", "nothing runs yet before the first work of th
 
 @dataclass(frozen=True)
 class DevicePanel:
-    """One device. `linked` describes how much of the work has a known launch, and whether the other work is counted.
-    `covers` describes the total of the accounts.
+    """One device. `linked` is a text on how much work has a known launch, and whether the other work is counted.
+    `covers` is a text on the total of `accounts`.
     """
 
     title: str
@@ -189,7 +189,7 @@ def _describe_base(summary: DeviceSummary, times: DeviceTimes) -> str:
 
 
 def _list_accounts(times: DeviceTimes, steps_ns: int) -> tuple[Part, ...]:
-    """Return the device's activity as shares of the steps. All figures of the page have this base."""
+    """Return the device's time by category as shares of the steps. All figures of the page are shares of the steps."""
     whole_ns = max(steps_ns, times.total_ns)
     words = [(label, color, meaning) for _, label, color, meaning in _PARTS]
     values = [int(getattr(times, field)) for field, *_ in _PARTS]

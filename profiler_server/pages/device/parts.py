@@ -35,8 +35,7 @@ TABLE_STEPS = 200
 
 @dataclass(frozen=True)
 class Breakdown:
-    """The breakdown of the mean step. `sentence` names the steps; `total` is the mean step, to which the categories
-    sum.
+    """The breakdown of the mean step. `sentence` describes the steps. The categories sum to the mean step, `total`.
 
     `is_on_device` is True if any of the step time was on a device, or in a call to a device.
     """
@@ -49,7 +48,7 @@ class Breakdown:
 
 
 def build_breakdown(rank: RankRun) -> Breakdown | NotReady | None:
-    """Build the breakdown; None without a detailed step. Raises as `RankRun.table` does."""
+    """Return the breakdown; None without a detailed step. Raises as `RankRun.table` does."""
     categories = list_categories.peek(rank)
     if isinstance(categories, NotReady):
         return categories
@@ -100,9 +99,7 @@ _NAME_LENGTH = 60
 
 @dataclass(frozen=True)
 class CriticalTable:
-    """The table of the critical path. `total` is the mean step, to which the categories sum; `sentence` names the
-    steps.
-    """
+    """The table of the critical path. `sentence` describes the steps. The categories sum to the mean step, `total`."""
 
     sentence: str
     total: str
@@ -110,7 +107,7 @@ class CriticalTable:
 
 
 def build_critical(rank: RankRun) -> CriticalTable | NotReady | None:
-    """Build the table; None if no launch is linked to its work. Raises as `RankRun.table` does."""
+    """Return the table; None if no launch is linked to its work. Raises as `RankRun.table` does."""
     path = find_critical_path.peek(rank)
     if path is None or isinstance(path, NotReady):
         return path

@@ -32,7 +32,7 @@ class MemoryPage:
 
 
 def build(request: PageRequest) -> MemoryPage:
-    """Build the page. The step filter narrows the samples; `?device=` selects a device, `?at_ns=` a moment of its
+    """Build the page. The step filter limits the samples; `?device=` selects a device, `?at_ns=` a moment of its
     memory.
     """
     rank = request.rank_run
@@ -79,7 +79,7 @@ def _read_samples(rank: RankRun, steps: StepRange | None) -> Resources | Notice:
 
 
 def explain_no_gpu(rank: RankRun) -> Notice:
-    """Explain why there are no GPU figures: the GPU was not sampled, or there is no GPU."""
+    """Return a notice on why there are no GPU figures: the GPU was not sampled, or there is no GPU."""
     signal = next((entry for entry in rank.manifest.signals if entry.name == "gpu"), None)
     if signal is not None:
         return Notice("off", "The GPU was not sampled", signal.reason, "pip install nvidia-ml-py")

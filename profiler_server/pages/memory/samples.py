@@ -21,7 +21,7 @@ Write = Callable[[float], str]
 
 @dataclass(frozen=True)
 class Drawn:
-    """One series with its name and colour; `kind` is the `kind` of a Line."""
+    """One series to draw, with its name and colour; `kind` is the `kind` of a `Line`."""
 
     name: str
     series: Series
@@ -31,9 +31,9 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Look:
-    """The texts and units of a chart of series. `unit` is the unit of the axis, and `scale` converts values to it.
+    """The texts and units of a chart of series. `unit` is the unit of the axis; values are multiplied by `scale`.
 
-    `write` formats a table cell. `top` is the name and height of a dashed line.
+    `write` formats a table cell. `top` is the name and height of a dashed line, None for no line.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Look:
 
 
 def draw_series(look: Look, drawn: Sequence[Drawn], x_title: str) -> Chart:
-    """Draw series over the steps. Each series is decimated separately; the table shows means of equal sections."""
+    """Return a chart of series over the steps, each thinned separately. The table has means of equal sections."""
     first = min(float(entry.series.x[0]) for entry in drawn)
     last = max(float(entry.series.x[-1]) for entry in drawn)
     lines = [
@@ -91,8 +91,8 @@ MOST_GPUS = 8
 
 @dataclass(frozen=True)
 class GpuView:
-    """A table of GPUs. `rows` hold a GPU's name and the mean of each metric over the chosen steps; for memory, the
-    peak.
+    """A table of GPUs, and charts. Each of `rows` has a GPU's name and its mean of each metric over the chosen steps;
+    for memory, the peak.
     """
 
     rows: tuple[tuple[str, ...], ...]
@@ -133,7 +133,7 @@ _CAUSES = {"power": "power limit", "heat": "too hot", "other": "hardware slowdow
 
 
 def view_gpus(manifest: RankManifest, resources: Resources) -> GpuView | None:
-    """Lay out the GPU samples, None if there are none."""
+    """Return the GPU samples for the page; None if there are none."""
     sources = [entry.source for name in METRICS for entry in resources.pick(name, "gpu ")]
     if not sources:
         return None
@@ -170,7 +170,7 @@ def _draw(name: str, resources: Resources, devices: Sequence[Device]) -> Chart:
 
 
 def _find_top(devices: Sequence[Device]) -> tuple[str, float] | None:
-    """Return the capacity of GPU memory with its label, if all GPUs have the same capacity; else None."""
+    """Return the label and capacity of GPU memory, if all GPUs have the same capacity; else None."""
     sizes = {device.memory_bytes for device in devices if device.memory_bytes}
     return ("capacity", float(sizes.pop())) if len(sizes) == 1 else None
 
@@ -196,7 +196,7 @@ class HostView:
 
 
 def view_host(manifest: RankManifest, resources: Resources) -> HostView:
-    """Lay out the host samples."""
+    """Return the host samples for the page."""
     cores = _group(resources, "cpu_cores")
     memory = _group(resources, "memory_bytes")
     usable = manifest.usable_cores or float(manifest.cpu_count or 0)
@@ -221,7 +221,7 @@ def _group(resources: Resources, metric: str) -> Mapping[str, Series]:
 
 
 def describe_cores(cores: Mapping[str, Series], usable: float, workers: int) -> str:
-    """Describe how training, workers and other programs used the processors, and whether processors were the limit."""
+    """Return how training, workers and other programs used the processors, and whether processors were the limit."""
     if "process" not in cores:
         return "The use of the processors was not sampled in these steps."
     used = [f"training used {_cores(cores['process'].mean)}"]

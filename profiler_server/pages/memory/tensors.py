@@ -38,9 +38,9 @@ MS = 1e6
 
 @dataclass(frozen=True)
 class MomentView:
-    """The live blocks at a moment. With `is_peak` no moment was chosen.
+    """The live blocks at a moment. With `is_peak` it is the peak, because no moment was chosen.
 
-    `t0` and `t1` are the ends of the range, in ns since the run's epoch, in which the timeline shows the moment.
+    `t0` and `t1` bound the range that the timeline shows for this moment, in ns since the run's epoch.
     """
 
     title: str
@@ -67,7 +67,7 @@ class TensorView:
 
 
 def view_tensors(rank: RankRun, query: Mapping[str, str]) -> TensorView:
-    """Lay out the memory of the requested device, the first by default. Raises as `RankRun.table` does."""
+    """Return the memory of the requested device, the first by default. Raises as `RankRun.table` does."""
     traces = read_memory(rank)
     trace, device_error = _choose(traces, query.get("device", ""))
     row, moment_error = _choose_row(trace, query.get("at_ns", ""))
@@ -181,7 +181,7 @@ def _tabulate(trace: MemoryTrace, origin: int) -> tuple[tuple[str, ...], ...]:
 
 
 def _find_window(rank: RankRun, at_ns: int, origin: int) -> str:
-    """Return the position of a moment in its window: "12.0 ms into the window of steps 10–12"."""
+    """Return text on the position of a moment in its window: "12.0 ms into the window of steps 10–12"."""
     begun = [window for window in rank.manifest.windows if window.start_ns <= at_ns]
     if not begun:
         return f"{format_duration(at_ns - origin)} after the first event"

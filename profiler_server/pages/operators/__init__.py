@@ -50,7 +50,7 @@ _WINDOW_REASON = "Operators come from a detailed window of a few steps, and this
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a column. `sorted` is for aria-sort. `query` sorts by the column, or reverses its order."""
+    """The head of a column. `sorted` is the value of aria-sort. `query` sorts by the column, or reverses its order."""
 
     column: Column
     sorted: str
@@ -59,8 +59,8 @@ class Head:
 
 @dataclass(frozen=True)
 class Grid:
-    """One page of a table. `summary` describes how many rows matched. `hidden` are the values that the search form must
-    keep.
+    """One page of a table. `summary` is a text on how many rows matched. `hidden` are query values that the search form
+    keeps.
     """
 
     heads: tuple[Head, ...]

@@ -40,7 +40,7 @@ class _Part:
 
 
 def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None:
-    """Build the chart of a group; None if no time was spent. `nouns` is the plural noun for the rows of the group."""
+    """Return the chart of a grouping; None if no time was spent. `nouns` is the plural noun for its rows."""
     if state.group == "modules":
         group = _cut_modules(group)
     parts = _largest(group, GROUPS[state.group].name, time_column(group, state.group))
@@ -92,9 +92,9 @@ def _describe_covered(known: int, nouns: str) -> str:
 
 
 def _cut_modules(group: GroupTable) -> GroupTable:
-    """Return the sums of modules down to the deepest level that fits the chart, so that few modules are in Other.
+    """Return the sums of modules at the deepest level that fits the chart, so that few modules are in Other.
 
-    If merging makes the next level fit, modules of one class on it are merged: `Linear_7` is then `Linear_*`.
+    Modules of one class are merged (`Linear_7` becomes `Linear_*`) if a deeper level fits the chart in this way.
     """
     paths = group.rows["module"].to_pylist()
     depth = 1
@@ -113,7 +113,7 @@ def _cut(path: str, depth: int) -> str:
 
 
 def time_column(group: GroupTable, name: str) -> str:
-    """Return the column whose values sum to the whole without double counting."""
+    """Return the time column whose values add up to the whole, because no time counts twice."""
     if name == "kernels":
         return "total_ns"
     return "device_self_ns" if group.measure == "device" else "self_ns"
@@ -168,7 +168,7 @@ def build_roofline_chart(rank: RankRun, group: GroupTable) -> Chart | None:
 
 
 def explain_roof(rank: RankRun, group: GroupTable) -> str:
-    """Describe which roofs are drawn and the source of their figures. If there are none, explain why."""
+    """Return which roofs are drawn and where their figures come from, or why there are none."""
     covered = format_share(pc.sum(group.rows["share_frac"]).as_py() or 0.0)
     side = "device" if group.measure == "device" else "host"
     counted = (
@@ -179,7 +179,7 @@ def explain_roof(rank: RankRun, group: GroupTable) -> str:
 
 
 def explain_nothing(rank: RankRun) -> Notice:
-    """Explain why no operator is in the roofline."""
+    """Return a notice on why no operator is in the roofline."""
     shapes = rank.table("operators", ("input_shapes",))["input_shapes"]
     if shapes.null_count == len(shapes):
         reason = "Operations and bytes are computed from the shapes of inputs, and this trace was taken without them."
@@ -212,7 +212,7 @@ def _list_peaks(part: Part) -> list[tuple[str, float]]:
 
 
 def _list_roofs(rows: pa.Table, part: Part) -> list[RoofLine]:
-    """List a roof for each precision in use; roofs of equal height share a line."""
+    """Return a roof for each precision in use. Precisions with equal roofs share a line."""
     used = set(rows["precision"].to_pylist())
     heights: dict[float, list[str]] = {}
     for name, peak in _list_peaks(part):

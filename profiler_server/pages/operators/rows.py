@@ -44,7 +44,7 @@ class Column:
 
     @property
     def falls_first(self) -> bool:
-        """Return whether the first click sorts the greatest value first."""
+        """Return whether the first click on the head sorts the greatest value first."""
         return self.kind not in ("name", "text", "order")
 
 
@@ -137,7 +137,7 @@ SORTABLE: Mapping[str, tuple[str, ...]] = {
 
 
 def build_cell(column: Column, value: Any, bar_whole: float = 1.0) -> Cell:
-    """Return a value as a cell. `bar_whole` is the share that fills a whole bar."""
+    """Return a value as a cell. `bar_whole` is the share for which the bar is full."""
     if value is None:
         return Cell(column.kind, ABSENT if column.kind != "name" else "(no name)")
     write = _WRITERS.get(column.kind)
@@ -258,7 +258,7 @@ class RowBuilder:
     top_share_frac: float
 
     def build(self, rows: pa.Table) -> tuple[Row, ...]:
-        """Build the rows of one page of the group, with the rows that the URL opens."""
+        """Return the rows of one page of the table, with the detail rows that the URL opens."""
         key = GROUPS[self.state.group].name
         built: list[Row] = []
         opened_key = self.state.type if self.state.group in _MEMBER_GROUPS else self.state.operator
@@ -309,7 +309,7 @@ class RowBuilder:
         return rows
 
     def _build_cells(self, values: Mapping[str, Any]) -> tuple[Cell, ...]:
-        """Build the cells of a row. A column that does not apply to the row gets a blank cell."""
+        """Return the cells of a row. The cell of a column that does not apply to the row is blank."""
         return tuple(
             build_cell(column, values[column.name], self.top_share_frac)
             if column.name in values

@@ -22,7 +22,7 @@ DEFAULT_SORT = {"host": "order"}
 
 @dataclass(frozen=True)
 class PageState:
-    """The request in the URL. `type` and `operator` are the keys of the opened rows, made by `shorten_key`.
+    """The state that the URL requests. `type` and `operator` are the keys of opened rows, from `shorten_key`.
 
     `problems` are sentences about invalid arguments, and about the replacement that is shown.
     """
@@ -44,7 +44,7 @@ class PageState:
         return Selection(self.sort, self.descending, self.search, self.page, self.size)
 
     def query(self, **changes: str | int | bool) -> dict[str, str]:
-        """Return the query of a link to this state with changes, without default values."""
+        """Return the query of a link to this state with changes. Default values are left out."""
         target = replace(self, **changes)  # type: ignore[arg-type]
         is_default = (target.sort, target.descending) == default_sort(target.group)
         query = {
@@ -70,9 +70,9 @@ def default_sort(group: str) -> tuple[str, bool]:
 def parse_state(
     query: Mapping[str, str], sortable: Mapping[str, Iterable[str]], steps: StepRange | None = None
 ) -> PageState:
-    """Read the URL, together with the step filter that was read from it before.
+    """Return the state that the URL requests. `steps` is the step filter, which was read from the URL before.
 
-    Invalid arguments are reported, and replaced by defaults. `sortable` has the columns of each group.
+    Invalid arguments are reported, and replaced by defaults. `sortable` maps a group to its columns.
     """
     problems: list[str] = []
     group = _choose(query, "group", tuple(GROUPS), "types", problems)
@@ -100,7 +100,7 @@ def shorten_key(name: str) -> str:
 
 
 def find_key(key: str, names: Iterable[str | None]) -> str | None:
-    """Return the name from which `shorten_key` makes this key; None if there is none."""
+    """Return the name for which `shorten_key` gives this key; None if there is none."""
     if not key:
         return None
     return next((name for name in names if name is not None and (name == key or shorten_key(name) == key)), None)

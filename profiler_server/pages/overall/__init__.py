@@ -1,4 +1,4 @@
-"""The Overall page: the bound of the run, the composition of a step, and a card for each section."""
+"""The Overall page: what the run is bound by, the composition of a step, and a card for each section."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class MeanStep:
     """The mean step as a strip with its phases. `sentence` describes which steps are averaged, and in which mode they
     were recorded.
 
-    `beside` is a sentence on the time outside of all steps, empty if this time is short.
+    `beside` is a sentence on the time outside of all steps, "" if this time is short.
     """
 
     noun: str
@@ -99,7 +99,7 @@ class Panel(Generic[T]):
 class OverallPage:
     """The context of the page. `attempts` are the attempts of the job, empty if the job was started once.
 
-    `step` is a notice if no step was recorded. Every card has its own state.
+    `step` has a notice if no step was recorded. If one card fails, the others are shown.
     """
 
     attempts: tuple[AttemptLink, ...]
@@ -133,7 +133,7 @@ class Steps:
 
 
 def build(request: PageRequest) -> OverallPage:
-    """Build the page. A section that cannot be read shows the reason; the other sections are unaffected."""
+    """Build the page. A section that cannot be read shows the reason in its place."""
     rank, whole = request.chosen_steps, request.rank_run
     read = build_panel("The steps cannot be read", lambda: _read_steps(rank))
 
@@ -169,7 +169,7 @@ def _list_attempts(request: PageRequest) -> tuple[AttemptLink, ...]:
 
 
 def _name_attempt(request: PageRequest, path: Path) -> str:
-    """Return the run id of another attempt. Its folder is below or above the folder of this run."""
+    """Return the run id of another attempt, whose folder `path` is below or above the folder of this run."""
     base = request.run.path
     for _ in range(0 if request.run_id == BASE_ID else request.run_id.count("/") + 1):
         base = base.parent
@@ -222,7 +222,7 @@ def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
 
 
 def _describe_device(rank: RankRun) -> Stat:
-    """Describe how busy the device was. If a table is damaged, only this figure is missing."""
+    """Return how busy the device was. If a table is damaged, only this figure is missing."""
     if rank.status("job_operations").state == "there":
         return Stat("Device", ABSENT, "the trace does not name it", None)
     if not rank.manifest.devices and rank.status("kernels").state != "there":
@@ -280,7 +280,7 @@ _MOST_TRIGGERS = 5
 
 
 def _describe_modes(steps: Steps, manifest: RankManifest) -> str:
-    """Describe how many steps are averaged, and in which mode the averaged steps were recorded."""
+    """Return how many steps are averaged, and in which mode they were recorded."""
     selection = select_steps(steps.table)
     kept, noun = int(selection.kept.sum()), steps.noun
     of = f"{format_count(kept)} of " if kept < steps.summary.count else ""

@@ -68,7 +68,7 @@ class TimelineCard:
 
 
 def build_steps_card(steps: pa.Table, noun: str) -> StepsCard:
-    """Draw the step time. `steps` must hold a training step or a batch of inference."""
+    """Return a card with a chart of the step time. `steps` must have a training step or a batch of inference."""
     selection = select_steps(steps)
     beyond = find_beyond(selection)
     only = (float(selection.step[0]) - 0.5, float(selection.step[0]) + 0.5) if len(selection.step) == 1 else None
@@ -87,7 +87,7 @@ def build_steps_card(steps: pa.Table, noun: str) -> StepsCard:
 
 
 def build_operators_card(rank: RankRun) -> OperatorsCard:
-    """Draw the families of operators by self time. Raises TableBrokenError or NewerSchemaError."""
+    """Return a card with the families of operators by self time. Raises TableBrokenError or NewerSchemaError."""
     types, operators = summarize_types(rank), summarize_operators(rank)
     on_device = any(row.device_self_ns for row in types)
     measure = "device self time" if on_device else "host self time"
@@ -117,7 +117,7 @@ def _slice_types(types: Sequence[TypeRow], on_device: bool) -> list[Slice]:
 
 
 def build_timeline_card(rank: RankRun) -> TimelineCard:
-    """Sum the content of the timeline. Raises TableBrokenError or NewerSchemaError."""
+    """Return a card with totals of the timeline. Raises TableBrokenError or NewerSchemaError."""
     operators = summarize_operators(rank)
     kinds = (
         rank.table("tracks", ("kind",)).column("kind").cast(pa.string())
@@ -142,7 +142,7 @@ def build_timeline_card(rank: RankRun) -> TimelineCard:
 
 @dataclass(frozen=True)
 class DataCard:
-    """`limiting` is the stage that limits the step, None if no stage does."""
+    """The card of the data pipeline. `limiting` is the stage that limits the step, None if no stage does."""
 
     sentence: str
     queues: tuple[QueueSummary, ...]
@@ -153,8 +153,8 @@ class DataCard:
 def read_data_card(
     rank: RankRun, loader: int | None, wait_frac: float | None, steps: pa.Table | None = None, noun: str = "step"
 ) -> DataCard | Notice:
-    """Build the card of one loader (of all loaders for None), or return why there is none. Raises as `RankRun.table`
-    does.
+    """Return the card of one loader (of all loaders for None), or a notice on why there is none. Raises as
+    `RankRun.table`.
 
     `wait_frac` is the share of the step that waits for data, None without steps. `steps` are the rows of the steps.
     """

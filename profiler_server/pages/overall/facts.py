@@ -1,4 +1,4 @@
-"""The facts of a run as sentences: the place and manner of the run, the collected data, the settings of its loaders."""
+"""The facts of a run as sentences: where and how it ran, which data was collected, the settings of its loaders."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BESIDE_FRAC = 0.05
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact of the run; `code` is shown in a fixed-width font."""
+    """A fact of the run. With `code`, the value is shown in a fixed-width font."""
 
     label: str
     value: str
@@ -65,14 +65,14 @@ def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
 
 
 def list_trace_facts(rank: RankRun) -> Iterator[Fact]:
-    """Yield the gaps of an imported trace, or the fact that it is complete."""
+    """Yield a fact on what an imported trace lacks, or that it is complete."""
     found = read_completeness(rank.manifest.facts)
     if found is not None:
         yield Fact("Trace", say_completeness(found))
 
 
 def describe_between(rank: RankRun, noun: str) -> str:
-    """Describe the time between epochs that no step covers; "" below the reporting limit."""
+    """Return a sentence on the time between epochs that no step covers; "" if it is below the reporting limit."""
     total_ns = int(read_between(rank).duration_ns.sum())
     recorded_ns = sum_recorded(rank.table("steps", ("duration_ns",))) if total_ns else 0
     if not recorded_ns or total_ns < _BESIDE_FRAC * recorded_ns:

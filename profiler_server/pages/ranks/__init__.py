@@ -61,7 +61,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class RanksPage:
-    """A comparison, or a notice on why there is none, with the collectives of a single rank.
+    """A comparison, or a notice on why there is none; then `alone` has the collectives of a single rank.
 
     `progress` is a sentence on the number of ranks read so far, empty once all are read.
     """
@@ -75,7 +75,7 @@ class RanksPage:
 def build(job: JobFacts) -> RanksPage:
     """Build the page.
 
-    `?sort=-own` sorts the ranks by a column; a dash means falling order. `?map=wait` selects the figure of the map,
+    `?sort=-own` sorts the ranks by a column; a dash means descending order. `?map=wait` selects the figure of the map,
     `?page=` a page of very many ranks.
     """
     end, ranks = job.end, job.ranks
@@ -108,7 +108,7 @@ def _show_so_far(job: JobFacts) -> RanksPage:
 
 
 def _lay_out(job: JobFacts, found: Compared, order: Order, figure: str) -> Comparison:
-    """Lay out the part of the content that does not need all ranks."""
+    """Return the content that does not need all ranks."""
     noun = find_noun(job.ranks)
     # Ranks that fill several pages are drawn only in the order of their numbers.
     is_drawn = order.pages == 1 or order.sort.removeprefix("-") == "rank"

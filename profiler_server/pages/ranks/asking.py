@@ -1,5 +1,4 @@
-"""The facts of the Ranks page, read from a run: which rank waits for which, the collectives, and the device times read
-so far.
+"""The facts of the Ranks page, read from a run: which rank waits for which, the collectives, and the device times.
 
 Large traces are read in the background, and the page shows the facts known so far.
 """
@@ -61,7 +60,7 @@ def ask(request: PageRequest) -> JobFacts:
 
 
 def _prepare(run: Run, ranks: Sequence[RankSummary]) -> None:
-    """Run the computations over all ranks once, so that the page finds their results in the store."""
+    """Call the computations over all ranks once, so that the page finds their results in the store."""
     judge_run(run, ranks)
     summarize_collectives(ranks)
     find_slow_call(ranks)
@@ -69,7 +68,7 @@ def _prepare(run: Run, ranks: Sequence[RankSummary]) -> None:
 
 
 def _look(run: Run, ranks: Sequence[RankSummary], query: Mapping[str, str]) -> Compared:
-    """Return results for the ranks read so far, before all are read. Ranks are not compared."""
+    """Return results for the ranks read so far. Ranks are not compared before all are read."""
     shown = order_ranks(ranks, NotJudged(), {}, {"sort": "rank", **query}).shown
     return Compared(NotJudged(), measure_own(ranks), grid_figure(run, ranks, _pick(ranks, shown), "own"))
 

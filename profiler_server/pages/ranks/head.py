@@ -103,7 +103,7 @@ class SlowdownRow:
 
 @dataclass(frozen=True)
 class WhatIfView:
-    """The panel on the savings if all ranks were alike. `reason` is why there are no figures; the tables are then
+    """The panel on the savings if all ranks were alike. If there are no figures, `reason` is why, and the tables are
     empty.
     """
 
@@ -117,7 +117,7 @@ class WhatIfView:
 
 
 def view_what_if(found: JobSlowdown | None) -> WhatIfView | None:
-    """Lay out the figures; None for a run of one rank."""
+    """Return the panel; None for a run of one rank."""
     if found is None:
         return None
     if found.slowdown is None:
@@ -160,9 +160,7 @@ def say_slowdown(found: JobSlowdown) -> str:
 
 
 def _say_loss(slowdown: float, waste_frac: float, by_operation: Mapping[str, float]) -> str:
-    """Return a sentence on the cost of the differences between ranks. Communication of varying length is left out,
-    because no rank causes it.
-    """
+    """Return a sentence on the cost of the differences between ranks, without communication, which no rank causes."""
     whole = f"{format_share(waste_frac)} shorter (slowdown {slowdown:.2f})"
     varying = by_operation.get(_COMMUNICATION, 1.0)
     if varying - 1.0 < LEAST_LOSS_FRAC:

@@ -87,9 +87,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class StepMap:
-    """A picture of the steps of the shown ranks. `data` holds the hover values of its cells, -1 for none.
+    """A picture of the steps of the shown ranks. `data` has the values of its cells for hovering, -1 for none.
 
-    `heat` is None if the chosen figure was not recorded. The caption then explains this.
+    If the chosen figure was not recorded, `heat` is None and `caption` explains this.
     """
 
     title: str

@@ -55,7 +55,7 @@ the mean step."""
 @dataclass(frozen=True)
 class RankRow:
     """One rank. `own_frac` is its own time divided by the longest own time, for the bar. `behind` is its excess over
-    the others' median, as a share of the step.
+    the others' median own time, as a share of the step.
 
     `blame` is how much later than the second-last rank it came, in the mean step. `last` is the share of steps in which
     it was last.
@@ -83,10 +83,9 @@ class RankRow:
 
 @dataclass(frozen=True)
 class RankTable:
-    """A table of ranks. `sort` is the current sort column, with a dash for falling order.
+    """A table of ranks. `sort` is the current sort column, with a dash for descending order.
 
-    The columns of hosts, data waits and devices are shown only if useful. The table shows page `page` of `pages`, of
-    `total` ranks.
+    The columns of hosts, data waits and devices are shown only if useful. `page` of `pages` is shown, of `total` ranks.
     """
 
     rows: tuple[RankRow, ...]
@@ -102,7 +101,7 @@ class RankTable:
 
 @dataclass(frozen=True)
 class Order:
-    """The ranks shown, in the order that the query requests."""
+    """The ranks to show on this page, in the requested order. `problem` is a sentence on an invalid request."""
 
     shown: tuple[RankFigures, ...]
     sort: str
@@ -115,9 +114,9 @@ class Order:
 def order_ranks(
     ranks: Sequence[RankFigures], verdict: RankVerdict, devices: Mapping[int, DeviceTimes], query: Mapping[str, str]
 ) -> Order:
-    """Choose the ranks of the requested page, and sort them.
+    """Return the ranks of the requested page, sorted.
 
-    If the ranks fill several pages, ranks that hold the others up come first by default. An unknown column is reported,
+    If the ranks fill several pages, ranks that delay the others come first by default. An unknown column is reported,
     and the default order is used.
     """
     sort, problem = query.get("sort", ""), ""
@@ -274,7 +273,7 @@ def view_collectives(found: Collectives) -> CollectiveTable | None:
 
 
 def _view_calls(rows: Sequence[CollectiveRow], is_one: bool = False) -> CollectiveLine:
-    """Lay out a collective of one rank (`is_one`) or of all ranks; `count` is the largest count of a rank."""
+    """Return the line for a collective of one rank (`is_one`) or all ranks. `count` is the largest of a rank."""
     last = max(rows, key=lambda row: row.late)
     counts = [row.count for row in rows]
     sized = sum(row.count for row in rows if row.bytes is not None)

@@ -1,4 +1,4 @@
-"""The Step trace page: the composition of a step, on average and for single steps, and its variation along the run."""
+"""The Step trace page: the composition of the mean step or a single step, and its variation along the run."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
 
 
 def pick_step(data: StepData, wanted: str) -> Picker:
-    """Read the number of a step. An invalid or unrecorded number gives an error and the average."""
+    """Return the requested step. A number that is invalid or not recorded gives an error and the average."""
     numbers = data.selection.step
     first, last = int(numbers[0]), int(numbers[-1])
     if wanted in ("", "avg"):

@@ -62,7 +62,7 @@ def read_step_data(rank: RankRun) -> StepData:
 
 
 def narrow(data: StepData, first: int, last: int) -> StepData:
-    """Return the same steps, restricted to `first` to `last`, both included."""
+    """Return the same data, limited to the steps from `first` to `last`, both included."""
     begin, end = np.searchsorted(data.selection.step, (first, last + 1)).tolist()
     return replace(data, inside=(begin, end))
 
@@ -206,7 +206,7 @@ def _chart(
 
 
 def _tabulate(numbers: Ints, columns: Sequence[Ints], how: str) -> tuple[tuple[str, ...], ...]:
-    """Return one row per step, or per group of steps with the mean (or the greatest) of each column."""
+    """Return one row per step, or per group of steps with the mean or the greatest value (`how`) of each column."""
     size = run_length(len(numbers), TABLE_ROWS)
     rows = []
     for start in range(0, len(numbers), size):

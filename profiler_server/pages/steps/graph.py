@@ -64,7 +64,7 @@ class GraphView:
 
 
 def view_graph(graph: StepGraph, spread: Sequence[PhaseSpread], title: str) -> GraphView:
-    """Lay out a graph. Shares are of the shown step; the percentiles beside them are those of all averaged steps."""
+    """Return a graph for the page. Shares are of the shown step; percentiles are those of all averaged steps."""
     whole = graph.duration_ns
     stretches = [(s.phase, s.start_ns, s.duration_ns) for s in graph.stretches]
     by_name = {row.name: row for row in spread}

@@ -50,9 +50,9 @@ from profiler_server.widgets import Stat
 
 @dataclass(frozen=True)
 class WindowControl:
-    """The form that orders a window. `sentence` describes the last order, or why no window can be ordered.
+    """The form that requests a detailed window. `sentence` describes the last request, or why none is possible.
 
-    `can_order` is False if windows are off. `is_awaited` is True until the ordered window was taken.
+    `can_order` is False if windows are off. `is_awaited` is True until the requested window was recorded.
     """
 
     sentence: str
@@ -61,7 +61,7 @@ class WindowControl:
 
 
 def view_window_control(run: Run, rank: RankRun) -> WindowControl | None:
-    """Return the form that orders a detailed window; None unless the rank records."""
+    """Return the form that requests a detailed window; None unless the rank records."""
     if rank.state != "recording":
         return None
     signal = next((entry for entry in rank.manifest.signals if entry.name == "window"), None)
@@ -110,7 +110,7 @@ WINDOW_ROWS = 20
 
 @dataclass(frozen=True)
 class Coverage:
-    """The steps in the average, and each group of steps that is left out, with the reason."""
+    """The steps of the average as a sentence. `left_out` has the other groups of steps, each with the reason."""
 
     sentence: str
     left_out: tuple[str, ...]
@@ -135,7 +135,7 @@ class EvaluationView:
 
 @dataclass(frozen=True)
 class Points:
-    """The calls that mark the start of forward and the end of backward, how they were found, and how to choose other
+    """The calls that mark the start of forward and the end of backward, how they were found, and how to set other
     calls.
     """
 
@@ -146,7 +146,7 @@ class Points:
 
 
 def describe_coverage(data: StepData) -> Coverage:
-    """Describe which steps are averaged, and why the other steps are not."""
+    """Return which steps are averaged, and why the other steps are not."""
     selection, noun = data.selection, data.noun
     kept = selection.step[selection.kept]
     total = len(selection.step)
@@ -179,7 +179,7 @@ def list_percentiles(duration: Distribution | None) -> tuple[Stat, ...]:
 
 
 def explain_spread(duration: Distribution | None, data: StepData) -> str:
-    """Describe which steps the distribution covers, and which of its figures are missing."""
+    """Return which steps the distribution covers, and which of its figures are missing."""
     if duration is None:
         return ""
     if duration.count == 1:
@@ -202,7 +202,7 @@ def list_steadiness(data: StepData) -> tuple[Stat, ...]:
 
 
 def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) -> OutlierTable:
-    """Describe the limit of outliers. List the slowest outliers, slowest first, each with its cause."""
+    """Return the limit above which steps are outliers, and the slowest outliers, slowest first, each with its cause."""
     outliers, noun = list_outliers(data.steps, OUTLIER_ROWS, interruptions), data.noun
     if outliers.limit_ns is None:
         return OutlierTable(f"Outliers are looked for from {LEAST_USUAL} {data.nouns} on.", ())
@@ -223,7 +223,7 @@ def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) ->
 
 
 def describe_device_phases(found: DevicePhases | None) -> str:
-    """Describe the device time of each phase, "" if not measured."""
+    """Return the device time of each phase as text; "" if not measured."""
     if found is None:
         return ""
     parts = ", ".join(f"{PHASE_LABELS[name].lower()} {format_duration(mean)}" for name, mean in found.means_ns)
@@ -231,9 +231,9 @@ def describe_device_phases(found: DevicePhases | None) -> str:
 
 
 def describe_collectives(data: StepData, step: int | None) -> str:
-    """Describe the time of all collectives, and which part of it is exposed and overlapped; "" if not known.
+    """Return the time of all collectives, and how much of it is exposed and overlapped; "" if not known.
 
-    Describe one step, or for None the mean over the averaged steps with a known time.
+    It is that of one step, or for None the mean over the averaged steps with a known time.
     """
     train = train_steps(data.steps)
     whole, exposed = read_integers(train, "communication_total_ns", -1), read_integers(train, "communication_ns")
@@ -251,7 +251,7 @@ def describe_collectives(data: StepData, step: int | None) -> str:
 
 
 def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | None:
-    """Describe evaluation batches between training steps; None if there are none."""
+    """Return the evaluation batches between training steps for the page; None if there are none."""
     if summary is None:
         return None
     spread = summary.duration_ns
@@ -269,7 +269,7 @@ def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | N
 
 
 def describe_points(manifest: RankManifest) -> Points:
-    """Describe the calls that begin the forward and end the backward. They are recorded in the run, and may be missing."""
+    """Return the calls that begin the forward and end the backward, as the run recorded them. They may be missing."""
     source = {
         None: "not recorded",
         "automatic": "found automatically: the outermost module that is called, and the autograd engine",

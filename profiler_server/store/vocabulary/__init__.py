@@ -1,10 +1,10 @@
 """Public names: names that PyTorch defines, and words in the names of kernels of known libraries.
 
-A name must match completely: a name, or a pattern of PyTorch with gaps. A matching prefix is not enough. Every word of
-a kernel name must be known. `torch.txt` has the names that PyTorch registers, written by
+A name must match completely: a name in the list, or a pattern of PyTorch with gaps. A matching prefix does not suffice.
+Every word of a kernel name must be known. `torch.txt` has the names that PyTorch registers, written by
 `tests/support/torch_names.py`. `kernels.txt` has the words of PyTorch's own kernels (as named in `libtorch_cuda.so` of
-2.13) and of libraries below it: CUDA, cuBLAS, cuDNN, CUTLASS, NCCL, FlashAttention, Triton and Inductor, FBGEMM, vLLM,
-rocBLAS, MIOpen.
+2.13) and of libraries that they use: CUDA, cuBLAS, cuDNN, CUTLASS, NCCL, FlashAttention, Triton and Inductor, FBGEMM,
+vLLM, rocBLAS, MIOpen.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _HEAD = re.compile(r"(void )?(\w+(?:::\w+)*)(?=(::)?[<(])", re.ASCII)
 
 
 def exchange_annotation(name: str, rename: Rename) -> str | None:
-    """Return the name of a range with the user's words replaced; None if all of the name may be the user's."""
+    """Return the name of an annotated range with the user's words replaced; None if all of it may be the user's."""
     return name if name in _WHOLE else _fill_form(name, rename)
 
 
@@ -111,7 +111,7 @@ def exchange_kernel(name: str, rename: Rename) -> str | None:
 
 
 def exchange_error(text: str, rename: Rename) -> str | None:
-    """Return the type of an exception, and its message replaced; None if the type itself may be the user's."""
+    """Return the type of an exception with its message replaced; None if the type itself may be the user's."""
     kind, _, message = text.partition(": ")
     if kind not in _ERRORS:
         return None
@@ -134,7 +134,7 @@ def _is_listed(name: str) -> bool:
 
 
 def _is_made(name: str) -> bool:
-    """Return whether a name has the form that a kernel generator or a device runtime gives."""
+    """Return whether a name has the form of a generated kernel or of a runtime call, such as cudaLaunchKernel."""
     first = _WORD.match(name)
     if first is None or not name.isidentifier() or not is_spelled(name):
         return False
@@ -211,7 +211,7 @@ def _read_words() -> frozenset[str]:
 
 @cache
 def _read_makers() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the first words of generated kernels' names, and of runtime calls: `cuda` of cudaLaunchKernel."""
+    """Return the first words of generated kernels' names, and those of runtime calls: `cuda` of cudaLaunchKernel."""
     sections = _read_sections("kernels.txt")
     return frozenset(sections["makers"]), frozenset(sections["runtimes"])
 

@@ -44,7 +44,7 @@ profiler.analyse()"""
 
 @dataclass(frozen=True)
 class Verdict:
-    """The bound of a run, as one word and as a sentence. A `pending` verdict is still being judged."""
+    """What a run is bound by, as one word and as a sentence. A `pending` verdict is still being judged."""
 
     label: str
     sentence: str

@@ -1,7 +1,7 @@
-"""The pages of a run, `/runs/{id}/` and `/runs/{id}/{slug}`, where an id may contain slashes; and the order of a
+"""The pages of a run, `/runs/{id}/` and `/runs/{id}/{slug}`, where an id may contain slashes; and the request for a
 detailed window.
 
-Pages send no other order to a recording run.
+Pages send no other request to a recording run.
 """
 
 from __future__ import annotations

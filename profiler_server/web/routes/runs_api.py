@@ -112,7 +112,7 @@ def _peek_end(services: Services, entry: RunEntry) -> str:
 
 @dataclass(frozen=True)
 class TableItem:
-    """Whether a table exists; if it does not, the reason."""
+    """A table. `state` shows whether it exists; `reason` is why it does not."""
 
     name: str
     state: str
@@ -143,7 +143,7 @@ class RunDetail:
 
 @dataclass(frozen=True)
 class Live:
-    """The progress of a rank; `stamp` changes with new data."""
+    """The state of a rank and its number of steps; `stamp` changes with new data."""
 
     state: RunState
     steps: int

@@ -55,8 +55,8 @@ class Asked:
     stamp: str
 
     def answer(self, question: Callable[[Timeline], T]) -> T:
-        """Return the answer to a question. Damaged files are built again. 409 if the run has grown since the page was
-        opened.
+        """Return `question` applied to the timeline. Damaged files are built again. 409 if the run has grown since the
+        page was opened.
         """
         return find_timelines().ask(self.rank, question, self._open)
 
@@ -174,7 +174,7 @@ def download(
 
 
 def _refuse_too_large(run: Run, part: Part) -> None:
-    """Refuse a download that would be too large for any viewer, and would keep the server busy for minutes."""
+    """Refuse a download that is too large for any viewer, and would keep the server busy for minutes."""
     slices = count_export(run, part)
     if slices > _MOST_EXPORTED:
         raise OptionError(

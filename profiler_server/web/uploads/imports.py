@@ -1,4 +1,4 @@
-"""Imports beside the server. Each runs in a separate process, so that pages stay quick."""
+"""Imports by the server. Each runs in a separate process, so that pages stay quick."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ class Imports:
             self._note(replace(job, state="importing", progress_frac=value))
 
     def _note(self, job: Import) -> None:
-        """Record the state of a job; a cancelled job stays cancelled."""
+        """Record the state of a job. A cancelled job stays cancelled."""
         with self._lock:
             known = self._jobs.get(job.id)
             if known is not None and known.state != "cancelled":

@@ -1,5 +1,5 @@
-"""The process of an import, and its limits. They are needed because a trace may come from anywhere, and a training may
-run on the same machine.
+"""The process of an import, and its limits. A trace may come from anywhere, and a training may run on the same
+machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def bound_addresses() -> None:
 
 
 def go_first() -> None:
-    """Make the system end this process when memory is full, rather than a training on the same machine."""
+    """Make the system choose this process if it must end one because memory is full, rather than a training."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
 
@@ -113,7 +113,7 @@ def block_signals() -> None:
 
 
 def _hide_folder(text: str, files: tuple[Path, ...]) -> str:
-    """Return a text with the sender's names of files in place of their temporary paths."""
+    """Return a text in which the uploaded names of files replace their temporary paths."""
     for path in files:
         text = text.replace(str(path), path.name)
     return text

@@ -133,7 +133,7 @@ def find_boundary(content_type: str) -> bytes:
 
 
 async def receive(pieces: AsyncIterator[bytes], receiver: Receiver) -> tuple[Path, ...]:
-    """Feed a body to a receiver, and return the received files.
+    """Pass a body to a receiver piece by piece, and return the received files.
 
     The writing happens on this thread, because pieces are small and arrive more slowly than the disk writes.
     """

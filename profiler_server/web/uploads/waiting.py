@@ -1,6 +1,6 @@
-"""Uploads that were accepted and not yet imported, as a list in each upload's folder.
+"""Uploads that were accepted and not yet imported. The folder of each upload holds a list of its files.
 
-A server that ends in any way leaves its uploads to the next server. An importing server locks the list, so that two
+When a server ends in any way, the next server imports its uploads. An importing server locks the list, so that two
 servers never import the same upload.
 """
 
@@ -36,8 +36,8 @@ def accept(folder: Path, files: Sequence[Path]) -> None:
 
 @contextmanager
 def claim(folder: Path) -> Iterator[bool]:
-    """Lock an upload during its import. Yield True if this server may import it, False if another server does so or has
-    done so.
+    """Lock an upload during its import. Yield True if this server may import it, False if another one does or did
+    so.
     """
     descriptor = _lock(folder / ACCEPTED_FILE)
     try:
@@ -62,7 +62,7 @@ def _read_tries(file: Path) -> int:
 
 
 def forget_tries(folder: Path) -> None:
-    """Set the count of tries back to 0. The import stopped only because the server was ended."""
+    """Set the count of tries back to 0, if an import only stopped because the server was ended."""
     with suppress(OSError):
         remove_file(folder / _TRIES)
 

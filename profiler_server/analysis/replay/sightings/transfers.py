@@ -71,7 +71,7 @@ def find_cast_before_copy(trial: Trial) -> Sighting | None:
 
 
 def _describe_copies(trial: Trial, copies: Ints, low: float, near: Ints | None = None) -> Sighting | None:
-    """Describe copies that could be omitted, or merged into another copy."""
+    """Return the sighting of copies that could be omitted, or merged into another copy."""
     if not len(copies):
         return None
     callers = np.unique(trial.caller[copies])
