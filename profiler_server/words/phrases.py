@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from profiler_server.diagnosis.limits import list_limits
-from profiler_server.diagnosis.limits.facts import BEHIND_FRAC, CAPPED_NEED, INPUT_WAIT_FRAC, NAMED_FRAC
+from profiler_server.diagnosis.limits.facts import CAPPED_NEED, INPUT_WAIT_FRAC, NAMED_FRAC
 from profiler_server.facts.case import Case, Evidence, Text
 from profiler_server.facts.loading import LoaderArguments
 from profiler_server.facts.steps import NamedFunction, Part, read_column
@@ -39,7 +39,6 @@ def describe(case: Case, entry: str, **given: object) -> Text:
         "noun": steps.noun,
         "nouns": form_plural(steps.noun),
         "Nouns": form_plural(steps.noun).capitalize(),
-        "behind_frac": BEHIND_FRAC,
         "wait": say_wait(case),
         "input_limit": say_input_limit(case),
         **given,
@@ -106,7 +105,7 @@ def acts_in_steps(case: Case) -> bool:
     learning does.
     """
     rows, regular = case.steps.rows, case.steps.selection.regular
-    if "no_grad_forwards" not in rows.column_names or not regular.any():
+    if not regular.any():
         return False
     forwards, acting = (read_column(rows, name)[regular] for name in ("forwards", "no_grad_forwards"))
     return float(np.median(acting)) >= 1.0 and bool((forwards > acting).any())

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from collector.format.phases import PHASE_NAMES
+from collector.format.schema.columns import SCHEMA_VERSION
 from collector.format.schema.tables import TABLES
+from collector.traces.reading import FORMATS
 from profiler_server.diagnosis.judging import find_rules
 from profiler_server.facts.case import Rule
 from tests.support.format_document import build_document
@@ -110,6 +112,24 @@ def test_the_list_of_rules_is_that_of_the_rules_there_are() -> None:
 def describe(rule: Rule) -> str:
     text = rule.about or rule.judge.__doc__ or import_module(rule.judge.__module__).__doc__ or ""
     return text.strip().partition("\n")[0]
+
+
+def test_the_list_of_trace_formats_is_that_of_the_formats_there_are() -> None:
+    text = (ROOT / "docs/record.md").read_text("utf-8").partition("## Import a trace")[2].partition("\n## ")[0]
+    listed = {
+        name: set(re.findall(r"`(\.[\w.]+)`", files)) for name, files in re.findall(r"^\| (.*) \| (.*) \|$", text, re.M)
+    }
+    assert listed == {"what it takes": set()} | {kind.name: set(kind.suffixes) for kind in FORMATS}
+
+
+def test_no_rule_states_its_threshold_in_figures() -> None:
+    """A limit can be changed without its sentence."""
+    assert [rule.id for rule in find_rules().rules if re.search(r"\d\s?%", describe(rule))] == []
+
+
+def test_a_column_that_is_newer_than_the_format_raises_its_version() -> None:
+    columns = [column for table in TABLES.values() for column in table.columns]
+    assert [column.name for column in columns if column.since > SCHEMA_VERSION] == []
 
 
 def test_format_document_is_fresh() -> None:

@@ -53,3 +53,10 @@ def test_pages_list_report_and_export_tell_what_was_recorded(base: Path) -> None
     assert sum(phase["share_frac"] for phase in phases) == pytest.approx(1.0, abs=1e-9)
     mean = report["ranks"][0]["steps"]["duration_ns"]["mean"]
     assert sum(phase["mean_ns"] for phase in phases) == pytest.approx(mean, abs=1.0)
+
+
+def test_every_column_of_the_steps_is_written(base: Path) -> None:
+    """A column that is declared and never written is null for ever, and no page says so."""
+    steps = open_run(base / "digits").rank().table("steps")
+    unwritten = {name for name in steps.column_names if steps[name].null_count == steps.num_rows}
+    assert unwritten == {"communication_total_ns", "communication_end_ns", "device_ns"}  # one process, no accelerator

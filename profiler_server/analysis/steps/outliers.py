@@ -114,10 +114,8 @@ class _StepFacts:
         self._selection = selection
         ends_ns = self.start_ns + self.duration_ns
         self.held = StepCauses(interruptions, self.start_ns, ends_ns, selection.kept)
-        self._validates: Mask = np.zeros(len(self.step), np.bool_)
-        if "no_grad_forwards" in train.column_names:
-            no_grad = read_integers(train, "no_grad_forwards", absent=0)
-            self._validates = no_grad > float(np.median(no_grad[selection.kept]))
+        no_grad = read_integers(train, "no_grad_forwards", absent=0)
+        self._validates: Mask = no_grad > (float(np.median(no_grad[selection.kept])) if selection.kept.any() else 0.0)
 
     def is_warm_up(self, at: int) -> bool:
         return bool(self._selection.warm_up[at] and not self._selection.kept[at])

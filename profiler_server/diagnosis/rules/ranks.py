@@ -20,7 +20,7 @@ from profiler_server.words.phrases import describe, name_parts
 
 
 def _judge_straggler(case: Case) -> Finding | None:
-    """One rank is behind the others by 3 % of the step or more; they wait for it in their collectives."""
+    """One rank is clearly behind the others; they wait for it in their collectives."""
     verdict = case.ranks.verdict
     # The Ranks page uses the same verdict on whether a rank is slow.
     if not isinstance(verdict, (Slow, Handover)):

@@ -18,8 +18,11 @@ from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import Window
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.diagnosis.limits.facts import SLOW_RANK_FRAC
+from profiler_server.diagnosis.limits.stragglers import SEEN_BEHIND_FRAC
 from profiler_server.facts.ranks import CollectiveRow, Collectives
 from profiler_server.figures import build_heat
+from profiler_server.format import format_share
 from profiler_server.pages.ranks import Comparison, RanksPage, tables
 from profiler_server.pages.ranks.tables import view_collectives
 from tests.support.jobs import JobPlan, write_job
@@ -65,8 +68,8 @@ def test_the_slow_rank_and_the_phase_that_grew_are_named(tmp_path: Path) -> None
 def test_ranks_that_are_alike_are_said_to_be(tmp_path: Path) -> None:
     shown = compare(build_ranks(tmp_path / "run", 2))
     assert shown.sentence == (
-        "The ranks are alike: none is behind the others by as much as 0.1 % of the step. A rank behind by 3.0 % of the step "
-        "or more would be named."
+        f"The ranks are alike: none is behind the others by as much as {format_share(SEEN_BEHIND_FRAC)} of the step. A rank "
+        f"behind by {format_share(SLOW_RANK_FRAC)} of the step or more would be named."
     )
     assert shown.tone == "good"
     assert not any(row.is_behind for row in shown.table.rows)
