@@ -64,6 +64,11 @@ def format_share(value_frac: float | None) -> str:
     return f"{percent:.2f} %" if 0 < abs(percent) < 0.1 else f"{percent:.1f} %"
 
 
+def format_sampled(share_frac: float, error_frac: float) -> str:
+    """Return a share that was counted in samples, with its error: `61 ± 9 %`. It has no more digits than that."""
+    return f"{round(100 * share_frac)} ± {max(round(100 * error_frac), 1)} %"
+
+
 def format_change(change_frac: float) -> str:
     """Return a relative change as percent with its sign, `+3.0 %`; without a sign if it rounds to zero."""
     text = f"{100.0 * change_frac:+.1f} %"

@@ -16,7 +16,7 @@ from profiler_server.diagnosis.limits.facts import CAPPED_NEED, INPUT_WAIT_FRAC,
 from profiler_server.facts.case import Case, Evidence, Text
 from profiler_server.facts.loading import LoaderArguments
 from profiler_server.facts.steps import NamedFunction, Part, read_column
-from profiler_server.format import fill_in, form_plural, format_duration, format_share, read_texts
+from profiler_server.format import fill_in, form_plural, format_duration, format_sampled, format_share, read_texts
 
 DATA_PAGE = Evidence("data", "tab=interval", "Queue depth and wait per step")
 STAGES_PAGE = Evidence("data", "tab=processing", "Work and wait of each stage")
@@ -184,5 +184,5 @@ def spell_function(entry: NamedFunction) -> str:
 
 
 def spell_share(entry: NamedFunction) -> str:
-    """Return the function's share with its counting error: `61 ± 9 %`. A share from samples has no more digits."""
-    return f"{round(100 * entry.share_frac)} ± {max(round(100 * entry.error_frac), 1)} %"
+    """Return the function's share with its counting error: `61 ± 9 %`."""
+    return format_sampled(entry.share_frac, entry.error_frac)

@@ -16,6 +16,7 @@ from profiler_server.diagnosis.limits import lines as limits
 from profiler_server.diagnosis.limits.facts import NOISY_FRAC, SURE_ERRORS
 from profiler_server.diagnosis.limits.host import PYTHON_CORES
 from profiler_server.facts.case import WORKERS, Case, Finding, Hotspot, LineOperator, Rule
+from profiler_server.format import format_sampled
 from profiler_server.words.phrases import FUNCTIONS, describe
 
 _SERIAL = re.compile(
@@ -253,7 +254,7 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
         source=line.text or "…",
         place=spot.place,
         share=spot.whole_frac,
-        error=(spot.high_frac - spot.low_frac) / 2,
+        sampled=format_sampled(spot.whole_frac, (spot.high_frac - spot.low_frac) / 2),
         backward=" with its backward" if _has_gradient(spot) else "",
         phases=" and ".join(_name_phase(name) for name in sorted(spot.phases, key=lambda name: -spot.phases[name])[:2]),
         left_ns=left_ns,
