@@ -164,6 +164,15 @@ def _merge_small(entries: Sequence[_Entry]) -> None:
                 entry.at -= 1
 
 
+def _makes(level: _Level) -> bool:
+    """Return whether a sample lies in the making of an object or an iterator.
+
+    An `__iter__` of the user's own does not count: it is mostly a generator, which also makes the items.
+    """
+    own, *below = (frame.name.rpartition(".")[2] for frame in (level.frame, *level.below))
+    return own in _MAKING - {"__iter__"} or not _MAKING.isdisjoint(below)
+
+
 def _build(
     entries: Sequence[_Entry],
     shares: Mapping[str, float],
@@ -190,7 +199,7 @@ def _build(
         if level.below:
             calls[find_called(level.below).label] += entry.weight  # type: ignore[assignment]
             inside[level.below[-1].label] += entry.weight  # type: ignore[assignment]
-        if any(frame.name.rpartition(".")[2] in _MAKING for frame in (level.frame, *level.below)):
+        if _makes(level):
             made += entry.weight
         if entry.at and not entry.levels[entry.at - 1].key[2]:
             caller = entry.levels[entry.at - 1]

@@ -258,7 +258,7 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
         backward=" with its backward" if _has_gradient(spot) else "",
         phases=" and ".join(_name_phase(name) for name in sorted(spot.phases, key=lambda name: -spot.phases[name])[:2]),
         left_ns=left_ns,
-        made=next(iter(spot.inside), ""),
+        made=next(iter(spot.inside), spot.name),
         called=next(iter(spot.calls), ""),
         operator=most.name if most is not None else "",
         calls=most.calls if most is not None else 0.0,

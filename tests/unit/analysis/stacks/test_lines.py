@@ -94,6 +94,15 @@ def test_code_that_makes_objects_is_counted(tmp_path: Path) -> None:
     assert next(spot.made_frac for spot in found.hotspots if spot.function == "judge") == pytest.approx(0.3)
 
 
+@pytest.mark.parametrize(("name", "is_made"), [("Pairs.__init__", True), ("Pairs.__iter__", False)])
+def test_a_generator_of_the_users_own_makes_items_and_is_not_made_anew(
+    name: str, is_made: bool, tmp_path: Path
+) -> None:
+    found = _read(tmp_path, *PHASES, in_phase("tail", 30, own(name, 9)), shares={**SHARES, "tail": 0.4})
+    spot = next(spot for spot in found.hotspots if spot.function == name)
+    assert (spot.made_frac > 0) is is_made
+
+
 def test_the_wait_for_workers_is_divided_as_their_work_is(tmp_path: Path) -> None:
     asking = library("_MultiProcessingDataLoaderIter._try_get_data", "torch/utils/data/dataloader.py")
     poll = "Connection.poll (/usr/lib/python3.11/multiprocessing/connection.py:257)"
