@@ -14,7 +14,7 @@ from typing import Any
 
 from collector.format.phases import COMPUTING, IN_MODEL
 from profiler_server.diagnosis.limits import knobs as limits
-from profiler_server.diagnosis.limits.facts import FEW_ROWS_FRAC, NOISY_FRAC
+from profiler_server.diagnosis.limits.facts import FEW_ROWS_FRAC, LARGE_PART_FRAC, NOISY_FRAC
 from profiler_server.facts.case import Case
 
 
@@ -214,9 +214,13 @@ def _compute_shorter(case: Case, asked: Asked) -> Iterator[Change]:
 
 
 def _flush_subnormals(case: Case, asked: Asked) -> Iterator[Change]:
-    if not case.device.is_used:
-        code, share = "torch.set_flush_denormal(True)", limits.SUBNORMAL_FRAC * case.steps.share(*COMPUTING)
-        yield Change("flush_denormal", "subnormals flushed to zero", {"flush_denormal": True}, code, share)
+    if case.device.is_used:
+        return
+    is_slow = case.steps.kinds.slow_products_frac >= LARGE_PART_FRAC and case.host.others_frac < NOISY_FRAC
+    share = case.steps.share(*COMPUTING) * (1.0 if is_slow else limits.SUBNORMAL_FRAC)  # they slow all operators down
+    code, change = "torch.set_flush_denormal(True)", {"flush_denormal": True}
+    look = "subnormals" if is_slow else ""
+    yield Change("flush_denormal", "subnormals flushed to zero", change, code, share, look=look)
 
 
 def _is_of_modules(case: Case) -> bool:

@@ -298,7 +298,8 @@ class Kinds:
     rows. Tables of different shapes have `table_parameters` numbers. `pointwise_calls` is the number of small
     elementwise operators in the backward of a step. `large_frac` is the share of operators that are long enough for
     several threads, None if unknown. `differentiates_twice` means that a backward runs through a backward. `factorises`
-    means that a step factorises or inverts matrices, which may need double precision.
+    means that a step factorises or inverts matrices, which may need double precision. `slow_products_frac` is for large
+    products in float32 on processors that run far below the usual rate.
     """
 
     convolutions_frac: float = 0.0
@@ -313,6 +314,7 @@ class Kinds:
     large_frac: float | None = None
     differentiates_twice: bool = False
     factorises: bool = False
+    slow_products_frac: float = 0.0
 
     def find_dense_frac(self, update_frac: float, parameters: float) -> float:
         """Return the share of the step that is spent on gradients of all rows of embeddings and on their update.

@@ -21,6 +21,7 @@ from collector.format import stored_files
 from collector.format.run import RankRun
 from profiler_server.analysis.tables import read_rows
 from profiler_server.derive.derived import AT_ONCE_SLICES, count_slices
+from profiler_server.diagnosis.limits.knobs import LARGE_FLOPS, SLOW_FLOPS_PER_NS
 from profiler_server.diagnosis.limits.lines import SMALL_NS
 from profiler_server.diagnosis.limits.traces import PARALLEL_NS
 from profiler_server.facts.steps import Kinds
@@ -35,6 +36,7 @@ _FALLBACK = "aten::_scaled_dot_product_attention_math"
 _DROPOUT = frozenset(("aten::bernoulli_", "aten::native_dropout"))
 _LOOKUPS = frozenset(("aten::embedding", "aten::_embedding_bag"))
 _DENSE = re.compile(r"aten::_?embedding(_bag)?_dense_backward")
+_MATRICES = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _LAYERS = frozenset(("aten::linear", "aten::mm", "aten::addmm", "aten::matmul"))
 _POINTWISE = frozenset(("elementwise", "activation"))
 _FACTORISING = re.compile(
@@ -58,7 +60,7 @@ class _Group:
 
 def find_kinds(rank: RankRun) -> Kinds:
     """Return the work of the detailed steps that depends on settings. Raises TableBrokenError or NewerSchemaError."""
-    rows = read_rows(rank, "operators", ("step", *_KEYS, *_SUMMED))
+    rows = read_rows(rank, "operators", ("step", *_KEYS, *_SUMMED, "flops", "input_dtypes"))
     rows = rows.filter(pc.is_valid(rows["step"]))
     steps = read_rows(rank, "steps", ("step", "duration_ns"))
     steps = steps.filter(pc.is_in(steps["step"], pc.unique(rows["step"])))
@@ -74,9 +76,23 @@ def find_kinds(rank: RankRun) -> Kinds:
         pointwise_calls=sum(each.count for each in pointwise if each.self_ns <= SMALL_NS * each.count) / steps.num_rows,
         large_frac=sum(each.self_ns for each in groups if each.self_ns >= PARALLEL_NS * each.count) / whole_ns,
         differentiates_twice=any("BackwardBackward" in each.name for each in groups),
+        slow_products_frac=_sum_slow_products(rows) / whole_ns,
         factorises=any(_FACTORISING.fullmatch(each.name) for each in groups),
     )
     return _add_lookups(_add_attention(found, groups, whole_ns), groups, whole_ns)
+
+
+def _sum_slow_products(rows: pa.Table) -> int:
+    """Return the time in ns of large products in float32 that run on processors at a low rate."""
+    flops, self_ns = pc.cast(rows["flops"], pa.float64()), rows["self_ns"]
+    is_product = pc.and_(
+        pc.is_in(rows["name"].cast(pa.string()), pa.array(_MATRICES)), pc.equal(rows["device_self_ns"], 0)
+    )
+    is_float = pc.match_substring_regex(rows["input_dtypes"].cast(pa.string()), '"float"')
+    is_large = pc.greater_equal(flops, pc.multiply(rows["count"], float(LARGE_FLOPS)))
+    is_slow = pc.less(flops, pc.multiply(self_ns, SLOW_FLOPS_PER_NS))
+    chosen = pc.and_(pc.and_(is_product, is_float), pc.and_(is_large, is_slow))
+    return pc.sum(self_ns.filter(chosen)).as_py() or 0
 
 
 def _read_groups(rows: pa.Table, side: str) -> list[_Group]:

@@ -21,5 +21,12 @@ TINY_WORK_FRAC = 0.5
 SUBNORMAL_FRAC = 0.25
 """Share of computing that flushing is taken to govern. Subnormal numbers are rare, so commoner settings are tried first."""
 
+LARGE_FLOPS = 10_000_000
+"""A product of matrices of fewer operations is not judged by its rate, because it is mostly overhead."""
+
+SLOW_FLOPS_PER_NS = 10.0
+"""A large product in float32 at a lower rate is slow. One core of an ordinary server has ten times as much, and products
+with many subnormal numbers had 4 on it."""
+
 REDUCED_FRAC = 0.2
 """Share of the backward that copies gradients for other ranks, beside the wait for them."""

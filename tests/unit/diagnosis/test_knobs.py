@@ -140,6 +140,11 @@ def test_what_promises_a_step_is_a_rule_and_its_change_one_of_the_table() -> Non
             "`torch.backends.cudnn.benchmark = True` (`profiler-run --try`).",
         ),
         (
+            knows(kinds=Kinds(slow_products_frac=0.61)),
+            "Large products of matrices in float32 take 61.0 % of the step, at less than 10 operations per ns. Subnormal "
+            "numbers slow processors down like that. Worth trying: `torch.set_flush_denormal(True)` (`profiler-run --try`).",
+        ),
+        (
             knows(kinds=Kinds(scores_frac=0.4, is_fallback=True), flash_sdp=False),
             "Attention writes its matrix of scores, which takes 40.0 % of the step: enable_flash_sdp is off. Worth "
             "trying: `torch.backends.cuda.enable_flash_sdp(True)` (`profiler-run --try`).",
@@ -246,3 +251,10 @@ def test_what_can_gain_most_is_looked_at_first_unless_it_says_no_change(
     case = with_lines(line)
     case = make.with_steps(case, kinds=Kinds(taken_frac, has_channels_last=False))
     assert [entry.rule for entry in judge(case).suggestions if entry.is_look] == rules
+
+
+@pytest.mark.parametrize(("others", "is_look"), [(0.9, True), (1.1, False)])
+def test_slow_products_beside_other_programs_show_no_subnormals(others: float, is_look: bool) -> None:
+    case = make.with_load(knows(kinds=Kinds(slow_products_frac=0.61)), others=others)
+    (change,) = (each for each in list_changes(case) if each.knob == "flush_denormal")
+    assert bool(change.look) is is_look

@@ -70,6 +70,8 @@ FIGURES: Mapping[str, object] = {
     "AMPERE": 8,
     "FLOAT64_SAVED_FRAC": 0.5,
     "SUBNORMAL_FRAC": 0.25,
+    "LARGE_FLOPS": 10_000_000,
+    "SLOW_FLOPS_PER_NS": 10.0,
     "TRACEBACK_NS": (30000.0, 55000.0, 190000.0),
     "MOST_OF_FORWARD": 0.9,
     "COPY_BYTES_PER_NS": 4.0,

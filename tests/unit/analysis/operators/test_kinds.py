@@ -43,6 +43,25 @@ def test_convolutions_of_images_count_and_those_of_sequences_do_not(tmp_path: Pa
     assert replace(found, convolutions_frac=0.0, large_frac=None) == Kinds()
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "flops", "ms", "is_slow"),
+    [
+        ("aten::mm", "float", 10_000_000, 1.01, True),
+        ("aten::mm", "float", 10_000_000, 0.99, False),
+        ("aten::mm", "float", 9_999_999, 2.0, False),
+        ("aten::mm", "double", 10_000_000, 2.0, False),
+        ("aten::mul", "float", 10_000_000, 2.0, False),
+    ],
+)
+def test_large_products_in_float32_at_a_low_rate_are_slow(
+    name: str, dtype: str, flops: int, ms: float, is_slow: bool, tmp_path: Path
+) -> None:
+    (row,) = call_operators(("backward", name, "[[64,5000],[5000,80]]", 3, 3 * ms))
+    row |= {"type": find_family(name), "flops": 3 * flops, "input_dtypes": f'["{dtype}","{dtype}"]'}
+    run = build_case_run(tmp_path / "run", Plant(plan_of(), tables={"operators": [row], "slices": []}))
+    assert find_kinds(run.rank(0)).slow_products_frac == pytest.approx(3 * ms / STEP_MS if is_slow else 0.0)
+
+
 OF_SCORES_MS = 16.0
 
 
