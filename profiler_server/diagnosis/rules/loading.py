@@ -303,10 +303,15 @@ def _index_whole_batches(case: Case) -> WhatIf:
         return replace(model, batches=batches, workers=0)
 
     fetching = feed(case, change)
-    if case.device.is_used or case.loading.loop.model.workers:
-        return fetching
+    return fetching if case.loading.loop.model.workers else _spare_caches(case, fetching)
+
+
+def _spare_caches(case: Case, what_if: WhatIf) -> WhatIf:
+    """Return the what-if of less Python on the training thread, which also leaves the step more of its caches."""
+    if case.device.is_used:
+        return what_if
     computing_ns = sum(case.steps.phases_ns[phase] for phase in COMPUTING)
-    return also(fetching, shorten_step(case, "caches", limits.CACHES_FRAC * computing_ns, 1.0))
+    return also(what_if, shorten_step(case, "caches", limits.CACHES_FRAC * computing_ns, 1.0))
 
 
 def _judge_slow_sampler(case: Case) -> Finding | Abstention | None:
@@ -328,7 +333,7 @@ def _judge_slow_sampler(case: Case) -> Finding | Abstention | None:
     return Finding(
         describe(case, "slow_sampler", sampler=sampler, share=share),
         evidence=(DATA_PAGE,),
-        what_if=shorten_step(case, "data_wait", spent_ns, 0.9),
+        what_if=_spare_caches(case, shorten_step(case, "data_wait", spent_ns, 1.0 - limits.INDEXED_LEFT_FRAC)),
         doubt_frac=0.1,
         least_frac=0.8,
     )
