@@ -1,4 +1,4 @@
-"""Arrow arrays of numbers and texts without `pa.array`, which imports pandas if pandas is installed.
+"""Arrow arrays of numbers and texts without `pa.array` and `to_numpy`, which import pandas if it is installed.
 
 That import takes as long as reading a trace of 20 MB, and each helper process would repeat the import.
 """
@@ -30,6 +30,12 @@ def from_numbers(values: npt.NDArray[Any], absent: npt.NDArray[np.bool_] | None 
     data = _pack(values) if is_bool else pa.py_buffer(np.ascontiguousarray(values))
     validity = None if absent is None or not absent.any() else _pack(~absent)
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [validity, data])
+
+
+def to_integers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Return an int64 column without nulls as a NumPy array. A column of one chunk is not copied."""
+    chunks = [np.frombuffer(one.buffers()[1], np.int64, len(one), 8 * one.offset) for one in column.chunks if len(one)]
+    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks) if chunks else np.empty(0, np.int64)
 
 
 def from_texts(texts: Sequence[str | None]) -> pa.Array:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.arrays import from_texts, to_integers
 from collector.format.intervals import Floats, Ints, Mask
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.wording import form_plural, format_number_of
@@ -202,7 +203,7 @@ def mark_reading(steps: pa.Table, spans: Iterable[tuple[int, int]]) -> pa.Table:
 
 
 def train_steps(steps: pa.Table) -> pa.Table:
-    is_train = pc.equal(steps.column("kind").combine_chunks().cast(pa.string()), "train")
+    is_train = is_kind(steps, "train")
     # A long table is not copied where that changes nothing: pages ask for its training steps many times.
     return steps if pc.all(is_train).as_py() else steps.filter(is_train)
 
@@ -227,12 +228,12 @@ def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
         values = values.cast(pa.int64()).fill_null(absent)
     elif values.type != pa.int64():
         values = values.cast(pa.int64())
-    return np.asarray(values.to_numpy(), dtype=np.int64)
+    return to_integers(values)
 
 
 def measure_between(every: pa.Table) -> Ints:
     """Return for each training step the total ns of other rows since the previous training step; 0 for the first."""
-    is_train = np.asarray(pc.equal(every["kind"].cast(pa.string()), "train").to_numpy(zero_copy_only=False), np.bool_)
+    is_train = np.asarray(is_kind(every, "train").to_numpy(zero_copy_only=False), np.bool_)
     before = np.cumsum(np.where(is_train, 0, read_integers(every, "duration_ns")))[is_train]
     found: Ints = np.diff(before, prepend=before[:1])
     return found
@@ -276,8 +277,10 @@ def _find_reading(train: pa.Table) -> Mask:
 
 
 def _find_first_of_epoch(train: pa.Table) -> Mask:
-    begins = np.asarray(pc.fill_null(pc.equal(train["batch"], 0), False).to_numpy(), dtype=np.bool_)
-    return np.logical_or(begins, read_integers(train, "loader_start_ns") > 0)
+    begins = read_integers(train, "batch", -1) == 0
+    opens = read_integers(train, "loader_start_ns") > 0
+    found: Mask = begins | opens
+    return found
 
 
 def summarize_steps(steps: pa.Table) -> StepSummary:
@@ -383,7 +386,7 @@ def number_batches(steps: pa.Table) -> pa.Table:
 
     Batches are numbered from 1; in a section of a run, from the number given to `mark_first_batch`.
     """
-    batches = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "eval"))
+    batches = steps.filter(is_kind(steps, "eval"))
     kinds = pa.array(["train"] * batches.num_rows, pa.string()).dictionary_encode()
     first = int((steps.schema.metadata or {}).get(_FIRST_BATCH, 1))
     numbers = pa.array(np.arange(first, first + batches.num_rows), pa.int64())
@@ -404,6 +407,11 @@ def count_as_steps(every: pa.Table) -> StepRows:
     return StepRows(every, batches, infers=batches.num_rows > 0)
 
 
+def is_kind(rows: pa.Table, kind: str) -> pa.ChunkedArray:
+    """Return for each row whether it is of a kind, such as `train`."""
+    return pc.equal(rows["kind"].cast(pa.string()), from_texts([kind])[0])
+
+
 def has_training(steps: pa.Table) -> bool:
     """Return whether the run has training steps; a run with evaluation batches only is an inference run."""
-    return bool(pc.any(pc.equal(steps["kind"].cast(pa.string()), "train")).as_py())
+    return bool(pc.any(is_kind(steps, "train")).as_py())

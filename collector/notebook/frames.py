@@ -16,6 +16,7 @@ from collector.format import timeline_rows
 from collector.format.parts import find_files
 from collector.format.schema.errors import OptionError, TableMissingError
 from collector.format.schema.wording import suggest_nearest
+from collector.format.steps import is_kind
 from collector.format.timeline_rows import keep_workers
 from collector.format.words import SLICE_CATEGORIES
 
@@ -161,7 +162,7 @@ def _read_steps(rank: RankRun, first: int) -> dict[str, Any] | None:
     steps = _read(rank, "steps", ("index", *timeline_rows.STEP_COLUMNS))
     if steps is None:
         return None
-    train = pc.equal(steps["kind"].cast(pa.string()), "train")
+    train = is_kind(steps, "train")
     return {
         **_place(steps, timeline_rows.place_steps(steps)),
         "span_id": pc.add(steps["index"], first),

@@ -18,7 +18,15 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import read_or
 from collector.format.schema.manifest import Loader, RankManifest
-from collector.format.steps import StepRows, StepSelection, count_as_steps, read_integers, select_steps, train_steps
+from collector.format.steps import (
+    StepRows,
+    StepSelection,
+    count_as_steps,
+    is_kind,
+    read_integers,
+    select_steps,
+    train_steps,
+)
 from profiler_server.analysis.data.batches import estimate_batches, read_batches, read_reading
 from profiler_server.analysis.data.feeding import Feed, read_feeds
 from profiler_server.analysis.data.fetches import read_receiving
@@ -167,7 +175,7 @@ def _drop_empty(rows: pa.Table) -> pa.Table:
 
 def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: StepSelection) -> Steps:
     every = rows.every
-    others = every.slice(0, 0) if rows.infers else every.filter(pc.not_equal(every["kind"].cast(pa.string()), "train"))
+    others = every.slice(0, 0) if rows.infers else every.filter(pc.invert(is_kind(every, "train")))
     return Steps(
         rows=train,
         other_rows=others,

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from collector.format.run import RankRun
 from collector.format.schema.errors import OptionError, StepscopeError, TableBrokenError, TableMissingError
-from collector.format.steps import read_integers
+from collector.format.steps import is_kind, read_integers
 from profiler_server.analysis.operators.operators import summarize_operators
 from profiler_server.analysis.ranks.one_clock import MOST_TOGETHER, align_ranks
 from profiler_server.analysis.ranks.ranks import summarize_some
@@ -163,7 +163,7 @@ def _find_step(rank: RankRun, number: int) -> tuple[int, int] | None:
     if rank.status("steps").state != "there":
         return None
     steps = rank.table("steps", ("step", "kind", "start_ns", "duration_ns"))
-    chosen = pc.and_(pc.equal(steps["step"], number), pc.equal(steps["kind"].cast("string"), "train"))
+    chosen = pc.and_(pc.equal(steps["step"], number), is_kind(steps, "train"))
     found = steps.filter(chosen).to_pylist()
     if not found:
         return None
@@ -240,7 +240,7 @@ def _count_phased(rank: RankRun) -> tuple[Stat, ...]:
     if rank.status("phases").state != "there" or rank.status("steps").state != "there":
         return ()
     every = rank.table("steps", ("step", "kind"))
-    steps = read_integers(every.filter(pc.equal(every["kind"].cast(pa.string()), "train")), "step")
+    steps = read_integers(every.filter(is_kind(every, "train")), "step")
     without = np.setdiff1d(steps, read_integers(rank.table("phases", ("step",)), "step"))
     if not len(without) or 2 * len(without) < int((steps >= without[0]).sum()) or without[0] <= steps.min():
         return ()

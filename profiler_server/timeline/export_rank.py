@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from collector.format.intervals import Ints, unite
 from collector.format.run import RankRun
+from collector.format.steps import is_kind
 from collector.format.timeline_rows import find_worker
 from collector.traces.writing import (
     EventWriter,
@@ -70,7 +71,7 @@ class StepWindow:
             return None
         steps = rank.table("steps", columns=["step", "start_ns", "duration_ns", "kind"])
         step, start = steps["step"].to_numpy(), steps["start_ns"].to_numpy()
-        chosen = _in_ranges(step, ranges) & pc.equal(steps["kind"].cast(pa.string()), "train").to_numpy()
+        chosen = _in_ranges(step, ranges) & is_kind(steps, "train").to_numpy()
         found = unite(start[chosen], (start + steps["duration_ns"].to_numpy())[chosen])
         return cls(ranges, found.starts, found.ends, int(chosen.sum()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -28,12 +29,15 @@ from profiler_server.web.guard import SECURITY_HEADERS, Guard, is_loopback
 from profiler_server.web.links import API
 from profiler_server.web.parameters import refuse_unknown_names
 from profiler_server.web.revalidation import Revalidation
+from profiler_server.web.routes import run_list, server
 from profiler_server.web.services import Services, find_services
 from profiler_server.web.shell import Shell
-from profiler_server.web.token_gate import TokenGate
+from profiler_server.web.token_gate import HEALTH_PATH, TokenGate
 
 COMPRESSED_PATHS = ("/static/", "/runs/", "/compare")
 SMALLEST_BYTES = 1024
+_FIRST_ROUTERS = (server.ROUTER, run_list.ROUTER)
+_FIRST_PATHS = ("/static/", "/favicon.ico", HEALTH_PATH)
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -46,7 +50,8 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=_run_services,
     )
     app.state.services = Services(settings)
-    _include_routers(app)
+    _include(app, _FIRST_ROUTERS)
+    app.add_middleware(_LaterRoutes, api=app)
     for kind in (StepscopeError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer_error)
     app.add_middleware(Crowding)
@@ -105,11 +110,38 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     app.state.services.imports.close()
 
 
-def _include_routers(app: FastAPI) -> None:
-    """Include the routes of all routers, longer paths first. Ids may contain slashes, so `{id}/steps` would also match
+class _LaterRoutes:
+    """Middleware that adds the routes of runs after the first page, or before the first request for one of them.
+
+    Their import takes 0.6 s, a third of the time in which a new server answers.
+    """
+
+    def __init__(self, app: ASGIApp, api: FastAPI) -> None:
+        self._app = app
+        self._api = api
+        self._lock = threading.Lock()
+        self._are_there = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_first = scope["type"] != "http" or scope["path"] == "/" or scope["path"].startswith(_FIRST_PATHS)
+        if not is_first and not self._are_there:
+            await run_in_threadpool(self._add)
+        await self._app(scope, receive, send)
+        if scope["type"] == "http" and not self._are_there:
+            services: Services = self._api.state.services
+            services.store.background.start("routes", self._add)
+
+    def _add(self) -> None:
+        with self._lock:
+            if not self._are_there:
+                _include(self._api, [one for one in find_plugins(routes, "ROUTER") if one not in _FIRST_ROUTERS])
+                self._are_there = True
+
+
+def _include(app: FastAPI, routers: Sequence[APIRouter]) -> None:
+    """Include the routes of routers, longer paths first. Ids may contain slashes, so `{id}/steps` would also match
     `{id}/tables/steps`.
     """
-    routers: tuple[APIRouter, ...] = find_plugins(routes, "ROUTER")
     found = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
     for route in found:
         if not route.include_in_schema and route.methods and "GET" in route.methods:

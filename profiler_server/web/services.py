@@ -9,7 +9,6 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Annotated, Any
 
-import pyarrow as pa
 from fastapi import Depends, Request
 from starlette.responses import HTMLResponse
 
@@ -34,8 +33,6 @@ class Services:
     """Settings, runs, pages, templates and links of one app."""
 
     def __init__(self, settings: Settings) -> None:
-        # Arrow imports pandas at its first conversion, which takes longer than the first look at runs may.
-        pa.array([0]).to_numpy()
         frontend = find_frontend()
         self.settings = settings
         self.store = find_store()

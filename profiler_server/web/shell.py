@@ -8,17 +8,19 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Overhead, RunManifest, RunState, Warn
 from collector.plugins import BrokenPlugin, search_room
-from profiler_server.facts.results import Diagnosis
 from profiler_server.format import form_plural
 from profiler_server.page import Page
 from profiler_server.store.headline import ListState, read_job_state, say_stand
 from profiler_server.web.links import Links, QueryValue, encode_query, quote_id
+
+if TYPE_CHECKING:
+    from profiler_server.facts.results import Diagnosis
 
 STATE_LABELS: dict[str, str] = {
     "recording": "Recording",

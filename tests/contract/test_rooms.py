@@ -21,10 +21,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.format.schema": ("collector.format.phases", "collector.format.words"),
     "collector.format.words": (),
     "collector.format.phases": (),
+    "collector.format.arrays": (),
     "collector.format.intervals": (),
     "collector.format.steps": (
-        "collector.format.phases",
-        "collector.format.intervals",
+        *("collector.format.arrays", "collector.format.intervals", "collector.format.phases"),
         "collector.format.schema.wording",
     ),
     "collector.format": (),

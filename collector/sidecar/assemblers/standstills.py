@@ -23,12 +23,12 @@ from typing import Any
 
 import psutil
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from collector.format.phases import PHASE_NAMES
 from collector.format.rank import RankRun
 from collector.format.schema.layout import find_ranks
 from collector.format.standstills import FACT, MOST_KEPT, REGULAR_TIMES, Standstill
+from collector.format.steps import is_kind
 from collector.hangs.live import (
     Standing,
     describe_innermost,
@@ -88,7 +88,7 @@ class StandstillAssembler(Assembler):
 
     def watch(self, table: str, rows: pa.Table) -> None:
         if table == "steps":
-            train = rows.filter(pc.equal(rows["kind"].cast(pa.string()), "train"))
+            train = rows.filter(is_kind(rows, "train"))
             self._recent.extend(train["duration_ns"][-_RECENT:].to_pylist())
 
     def poll(self) -> dict[str, pa.Table]:

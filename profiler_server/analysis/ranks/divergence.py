@@ -19,13 +19,12 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from collector.format.intervals import Ints, Mask
 from collector.format.rank import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.reading import read_count
-from collector.format.steps import read_integers
+from collector.format.steps import is_kind, read_integers
 from collector.hangs.positions import is_of_all, read_position
 from profiler_server.analysis.ranks.ends import Collective, Meeting
 
@@ -120,7 +119,7 @@ class Course:
         The end is None if the rank finished no step, or if no phase was recorded after the step.
         """
         steps = self._rank.table("steps", ("kind", "step", "start_ns", "duration_ns"))
-        steps = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
+        steps = steps.filter(is_kind(steps, "train"))
         ends = read_integers(steps, "start_ns") + read_integers(steps, "duration_ns")
         phases = self._rank.table("phases", ("phase", "start_ns"))
         start_ns = read_integers(phases, "start_ns")

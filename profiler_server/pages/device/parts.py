@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.run import RankRun
+from collector.format.steps import is_kind
 from profiler_server.analysis.accounting.categories import CATEGORIES, CATEGORY_LABELS, list_categories
 from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.derive.derived import NotReady
@@ -53,7 +53,7 @@ def build_breakdown(rank: RankRun) -> Breakdown | NotReady | None:
     if isinstance(categories, NotReady):
         return categories
     steps = rank.table("steps", columns=["step", "kind", "start_ns", "detailed"])
-    steps = steps.filter(pc.and_(pc.equal(steps["kind"].cast(pa.string()), "train"), steps["detailed"]))
+    steps = steps.filter(pc.and_(is_kind(steps, "train"), steps["detailed"]))
     numbers = np.asarray(steps["step"].to_numpy(), np.int64)
     if categories is None or not len(numbers):
         return None

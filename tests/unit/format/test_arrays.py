@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from collector.format import arrays
-from collector.format.arrays import encode_texts, from_numbers, from_texts, from_values
+from collector.format.arrays import encode_texts, from_numbers, from_texts, from_values, to_integers
 from tests.support.traces import training_steps, write_trace
 
 NUMBERS = [
@@ -48,6 +48,23 @@ def test_lists_are_what_arrow_makes_of_them(values: list[Any], kind: pa.DataType
     found = from_values(values, kind)
     found.validate(full=True)
     assert str(found) == str(pa.array(values, kind))
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [],
+        [pa.array([], pa.int64())],
+        [pa.array([1, 2, 3, 4]).slice(1, 2)],
+        [pa.array([1]), pa.array([], pa.int64()), pa.array([2, 3]).slice(1)],
+    ],
+    ids=["none", "empty", "slice", "several"],
+)
+def test_integers_of_a_column_are_those_of_its_chunks(chunks: list[pa.Array]) -> None:
+    column = pa.chunked_array(chunks, pa.int64())
+    found = to_integers(column)
+    assert found.dtype == np.int64
+    assert found.tolist() == column.to_pylist()
 
 
 @pytest.mark.parametrize("values", [[1 << 40], np.array([1 << 40])], ids=["list", "array"])
