@@ -41,7 +41,9 @@ class Room:
 
 
 def search_room(package: ModuleType, name: str) -> Room:
-    """Import a package's modules without a leading underscore. Return those with `name`, and the broken ones."""
+    """Import a package's modules without a leading underscore. Return those that declare `name`, and those that fail to
+    import.
+    """
     modules: list[ModuleType] = []
     broken: list[BrokenPlugin] = []
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):

@@ -86,7 +86,7 @@ def read_least_pairs() -> int:
 
 
 def check_share(text: str) -> None:
-    """Raise UsageError for a slowdown that the gate refuses."""
+    """Raise UsageError if `text` is no slowdown that the gate takes, such as 3% or 0.03."""
     from profiler_server.commands.compare import parse_share
 
     parse_share(text)

@@ -136,7 +136,9 @@ def serve_runs(
 
 
 def choose_upload_limit(settings: Settings, limit_mib: int | None) -> int:
-    """Return the upload limit in bytes. Its default is 0 on a network and for runs behind a URL."""
+    """Return the upload limit in bytes. With `limit_mib` None it is the limit in the settings, or 0 (no uploads) for a
+    server on a network and for runs behind a URL.
+    """
     if limit_mib is not None:
         return limit_mib << 20
     from profiler_server.store.mirror import find_mirror

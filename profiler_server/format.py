@@ -1,8 +1,9 @@
 """The formats of figures on the screen and in texts. No other module formats milliseconds, percent and mebibytes.
 
 Texts are in the files of `words`: an entry for each kind of fact, with a text for each case. An entry `a.b` inherits
-the texts of the entry `a`. Code begins in the line below its name. A field is a figure with its format:
-`{limits.DRIFT_FRAC:share}`. `{ranks:was|were}` is the first word if the number is one, else the second.
+the texts of the entry `a`. A text that is code, not prose, begins in the line below the text's name. A field is a
+figure with its format: `{limits.DRIFT_FRAC:share}`. `{ranks:was|were}` is the first word if the number `ranks` is one,
+else the second.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ def format_share(value_frac: float | None) -> str:
 
 
 def format_sampled(share_frac: float, error_frac: float) -> str:
-    """Return a share that was counted in samples, with its error: `61 ± 9 %`. It has no more digits than that."""
+    """Return a share that was estimated from samples, with its error: `61 ± 9 %`. Both are whole percents, the error at
+    least 1.
+    """
     return f"{round(100 * share_frac)} ± {max(round(100 * error_frac), 1)} %"
 
 
@@ -277,7 +280,7 @@ def _read_entries(texts: str) -> Mapping[str, Mapping[str, str]]:
 
 
 def _read(text: str) -> str:
-    """Return the text of an entry: code unchanged, prose joined into one line."""
+    """Return a text as it is shown: the lines of code unchanged, the lines of prose joined into one."""
     return textwrap.dedent(text).strip() if text.startswith("\n") else re.sub(r"\s*\n\s*", " ", text.strip())
 
 
@@ -286,8 +289,8 @@ def fill_in(text: str, values: Mapping[str, object]) -> str:
 
 
 def say(entry: str, text: str, **values: object) -> str:
-    """Return a sentence of an entry, filled with `values`. A part in brackets is left out if a value in it is None, 0
-    or "".
+    """Return the sentence `text` of `entry`, filled with `values`. A part of it in brackets is left out if a value in
+    the part is None, 0 or "".
     """
     return "".join(_say_part(part, values) for part in re.split(r"(\[[^]]*\])", read_texts()["sentences"][entry][text]))
 
@@ -300,7 +303,8 @@ def _say_part(part: str, values: Mapping[str, object]) -> str:
 
 
 def say_gain(suggestion: object, mean_ns: float | None = None) -> str:
-    """Return text on the predicted step of a suggestion, or on its bound, or that there is neither.
+    """Return text on the predicted step time of a suggestion, else on the bound of this time, else that neither is
+    known.
 
     `suggestion` is a Suggestion, or its mapping in `report --json`. `mean_ns` is the present mean step.
     """

@@ -73,7 +73,7 @@ def read_steps(rank: RankRun, title: str) -> StepRows | Notice:
 
 
 def choose_remedy(rank: RankRun, table: str, remedy: str) -> str:
-    """Return the code that would fill a table; empty if no code would.
+    """Return the code that the user can write so that the next run has the table; "" if no code would help.
 
     `remedy` is the code that switches on the table's option. If detailed windows were already on, the code for an
     earlier window is returned instead.

@@ -74,7 +74,7 @@ def build_phase_panel(rank: RankRun) -> StackPanel | None:
 
 
 def build_stage_panel(rank: RankRun, loader: int | None) -> StackPanel | None:
-    """Return the functions of each stage of a DataLoader; None for a trace without stacks."""
+    """Return the functions of each stage of the DataLoader with number `loader`; None for a trace without stacks."""
     found = _read(rank)
     if not isinstance(found, Stacks):
         return found

@@ -47,7 +47,8 @@ def do_nothing(*_: Any, **__: Any) -> None:
 def make_span_hook(
     log: WordLog, original: Any, start: int, end: int, begin: Callable[..., object] | None = None
 ) -> Any:
-    """Return a replacement for a function that writes a start and an end around each call on the training thread.
+    """Return a replacement for `original` that writes the word code `start` before, and `end` after, each call on the
+    training thread.
 
     `begin` is called first, with the same arguments. Dynamo does not trace the replacement.
     """

@@ -61,7 +61,9 @@ class TrainingInput:
         self._in_batch = self._is_marked = False
 
     def fetch_starts(self) -> bool:
-        """Log the request for an item of a queue and return True. Before any training, only return False."""
+        """Log the request for an item of a queue and return True. Before the first backward or update of the run, log
+        nothing and return False.
+        """
         if not self._steps.has_trained:
             return False
         self._steps.fetch_starts()
@@ -124,7 +126,9 @@ class TrainingInput:
             self._write(LOADER_READY)
 
     def fetch(self, place: int, batch: int, advance: Callable[[], Any]) -> tuple[Any, bool]:
-        """Call `advance` as the fetch of this batch. Return its result, and whether `advance` used a DataLoader."""
+        """Call `advance` to fetch the batch with number `batch`, and log the fetch. Return its result, and whether
+        `advance` used a DataLoader. `place` packs loader and epoch.
+        """
         log, steps = self._log, self._steps
         steps.fetch_starts(place)
         seen = steps.fetches
@@ -144,7 +148,9 @@ class TrainingInput:
         return item, steps.fetches != seen
 
     def tell(self, source: Source) -> None:
-        """Write the description of a watched iterable to the notes, with the processor share of making its items."""
+        """Write to the notes the description of a watched iterable, with the share of processor time in making its
+        items.
+        """
         self._context.add_loader({**source.description, **source.making.describe()})
 
     def read(self, advance: Callable[[], Any]) -> Any:

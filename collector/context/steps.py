@@ -166,8 +166,9 @@ class StepCounter:
         self.fetched = self.grouped = False
 
     def update_starts(self, optimizer: int) -> None:
-        """Handle the start of an optimizer's update. In a loop without fetches, or with grouped batches, end the step
-        if its cycle of optimizers is complete."""
+        """Handle the start of an update by the optimizer with this id. In a loop without fetches, or with grouped
+        batches, end the step if its cycle of optimizers is complete.
+        """
         self._backwards_at_start = self.backwards
         if not self.patience and optimizer != _BACKWARD:
             self.patience, self._cycle_length = PASSES_WITHOUT_UPDATE, 0  # an update was seen after all
@@ -181,7 +182,7 @@ class StepCounter:
             self.backwards = backwards
 
     def update_ends(self, optimizer: int) -> None:
-        """Handle the end of an optimizer's update outside of any backward."""
+        """Handle the end of an update by the optimizer with this id, outside of any backward."""
         self._updated = self._ever_updated = self.has_trained = True
         if self._explicit:
             return
@@ -263,7 +264,9 @@ class StepCounter:
             self._end(STEP_ENDED)
 
     def compile_starts(self) -> None:
-        """Prepare for a compilation: call `occasions` after each of the next steps, to note it in its own step."""
+        """Prepare for a compilation: call `occasions` after each of the next steps, so that the compilation is noted in
+        its own step.
+        """
         self.has_compiled = True
         self._careful_until = self.ended + STEPS_OF_CARE
         self._pace = 0

@@ -69,7 +69,7 @@ Sample = tuple[torch.Tensor, int]
 
 
 class Compose:
-    """Transforms, one after the other."""
+    """A transform that applies several transforms, one after the other."""
 
     def __init__(self, *transforms: Callable[..., object]) -> None:
         self.transforms = transforms
@@ -81,14 +81,14 @@ class Compose:
 
 
 class Rotate:
-    """Turn by a random angle."""
+    """A transform that turns a picture by a random angle."""
 
     def __call__(self, picture: Image.Image) -> Image.Image:
         return picture.rotate(random.uniform(-15, 15), Image.Resampling.BICUBIC)
 
 
 class Blur:
-    """Blur by a random radius."""
+    """A transform that blurs a picture by a random radius."""
 
     def __call__(self, picture: Image.Image) -> Image.Image:
         return picture.filter(ImageFilter.GaussianBlur(random.uniform(0.5, 2.5)))
@@ -150,7 +150,7 @@ def record_training(output_path: Path, steps: int) -> None:
 
 
 def train(paths: Sequence[Path], steps: int) -> float:
-    """Train, validate after each pass over the pictures, and return the last accuracy."""
+    """Train, validate after each pass over the pictures, and return the last accuracy as a fraction."""
     torch.manual_seed(0)
     augmented = Compose(Rotate(), Blur(), Shrink(), ToTensor())
     plain = Compose(Shrink(), ToTensor())
@@ -178,7 +178,7 @@ def train(paths: Sequence[Path], steps: int) -> float:
 
 
 def validate(model: nn.Module, loader: DataLoader[Sample]) -> float:
-    """Return the share of pictures that the model classifies correctly."""
+    """Return the fraction of pictures that the model classifies correctly."""
     model.eval()
     right = total = 0
     with torch.no_grad():
@@ -189,7 +189,7 @@ def validate(model: nn.Module, loader: DataLoader[Sample]) -> float:
 
 
 def show_progress(steps: int, width: int = 40) -> Iterator[None]:
-    """Draw a progress bar on a terminal that advances with each `next`; draw nothing into a pipe."""
+    """Draw a progress bar on a terminal, which advances with each `next`. Draw nothing if stdout is no terminal."""
     on_terminal = sys.stdout.isatty()
     for done in range(1, steps + 1):
         if on_terminal:

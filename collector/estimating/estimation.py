@@ -39,7 +39,7 @@ _DEPTH = 4
 
 @dataclass(frozen=True)
 class Measured:
-    """The cost of batches. `read_ns` and `collate_ns` are wall times per batch, the `_cpu_ns` fields processor time."""
+    """The cost of batches. `read_ns` and `collate_ns` are wall times per batch, the `_cpu_ns` fields processor times."""
 
     read_ns: tuple[int, ...]
     read_cpu_ns: tuple[int, ...]
@@ -49,7 +49,7 @@ class Measured:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """Return each measured batch as a worker's job, without batches that took no time."""
+        """Each measured batch as a worker's job, without batches that took no time."""
         walls = [read + collate for read, collate in zip(self.read_ns, self.collate_ns, strict=True)]
         cpus = [read + collate for read, collate in zip(self.read_cpu_ns, self.collate_cpu_ns, strict=True)]
         return tuple(Job(wall, min(cpu / wall, 1.0)) for wall, cpu in zip(walls, cpus, strict=True) if wall)
@@ -57,7 +57,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of an estimate; each can be given instead of measured."""
+    """The inputs of an estimate. The user can give each instead of the measured value."""
 
     step_ns: int
     cores: float
@@ -70,7 +70,9 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The proposal and its derivation, shown by `print()`. `predicted_step_ns` includes the remaining data wait."""
+    """The proposal and its derivation, shown by `print()`. `predicted_step_ns` includes the remaining data wait.
+    `now_step_ns` is the step with the settings of the given loader, None for a dataset.
+    """
 
     num_workers: int
     prefetch_factor: int
@@ -278,7 +280,7 @@ def _list_jobs(inputs: Inputs, measured: Measured | None, is_given: bool) -> tup
 
 
 def _choose_workers(model: LoopModel, most: int) -> int:
-    """Return the fewest workers near the best; 0 if a loader without workers is at most 3 % slower."""
+    """Return the fewest workers near the best; 0 if the step of a loader without workers is at most 3 % longer."""
     workers = find_workers(model, most)
     return 0 if _simulate_loader(model, 0) <= NEAR * _simulate_loader(model, workers) else workers
 
@@ -288,7 +290,7 @@ def _simulate_loader(model: LoopModel, workers: int, prefetch: int = 2) -> float
 
 
 def _choose_prefetch(model: LoopModel, workers: int, inputs: Inputs) -> int:
-    """Return the least prefetch factor whose simulated step is near the best that memory allows.
+    """Return the least prefetch factor whose simulated step is nearly as short as the shortest that memory allows.
 
     The factor is at least 2 if memory allows 2; it is 2 without workers.
     """

@@ -47,14 +47,14 @@ class Processors:
 
 @dataclass(frozen=True)
 class Customer:
-    """A group of threads that are runnable together for a share of their time, if nothing delays them."""
+    """A group of `threads` that are runnable together for a share of their time (0 to 1), if nothing delays them."""
 
     share: float
     threads: float = 1.0
 
 
 def list_others(others: float) -> tuple[Customer, ...]:
-    """Return customers for a number of cores that other programs use: one per whole core, and one for the remainder."""
+    """Return customers for `others`, a number of cores that other programs use: one per whole core, one for the rest."""
     if math.isnan(others) or others <= 0:
         return ()
     others = min(others, float(MOST_OTHERS))
@@ -89,7 +89,7 @@ def mix(customers: Iterable[Customer], onto: Sequence[float] = (1.0,)) -> tuple[
 
 
 def weigh_stretch(processors: Processors, coefficients: Sequence[float], threads: float = 1.0) -> float:
-    """As `find_stretch`, but for the coefficients that `mix` returns."""
+    """Return the factor of `find_stretch`. `coefficients` is what `mix` returns for the customers."""
     weight, whole, slower = 1.0, 0.0, 0.0
     for number, coefficient in enumerate(coefficients):
         weight /= processors.find_speed(number)
@@ -100,7 +100,9 @@ def weigh_stretch(processors: Processors, coefficients: Sequence[float], threads
 
 
 def average_stretch(processors: Processors, seen: Iterable[Customer]) -> float:
-    """Return the factor by which other threads lengthen a job's processor time. `seen` are their measured shares."""
+    """Return the factor by which other threads lengthen a job's processor time. `seen` are these threads; their shares
+    are the fractions of time in which they were seen running.
+    """
     return sum(likely / processors.find_speed(number + 1) for number, likely in enumerate(mix(seen)))
 
 
@@ -124,8 +126,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Sharing:
-    """The measured sharing of cores. `slowdown` is as in `Processors`; `delay` is measured / computed wait for
-    a core.
+    """How cores are shared, as measured. `slowdown` is as in `Processors`; `delay` is the measured wait for a core
+    divided by the computed wait.
     """
 
     slowdown: float = 0.0

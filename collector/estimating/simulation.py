@@ -31,7 +31,7 @@ MOST_WORKERS_PER_CORE = 4
 class Simulated:
     """The result of a simulation: mean step and mean data wait in ns after the warm-up, without `extra_ns`.
 
-    `steps_ns` are the averaged steps.
+    `steps_ns` are the times of the averaged steps, in order.
     """
 
     step_ns: float
@@ -40,12 +40,14 @@ class Simulated:
 
 
 def simulate(model: LoopModel, count: int | None = None) -> Simulated:
-    """Simulate `count` steps and average the steps after the warm-up. A model without batches never waits."""
+    """Simulate `count` steps (None: as many as were recorded, 60 to MAX_STEPS) and average the steps after the warm-up.
+    A model without batches never waits.
+    """
     return part(_keep_latest)(model, count)
 
 
 def _keep_latest() -> Callable[[LoopModel, int | None], Simulated]:
-    """Return `simulate` with a cache in the current store. Rules simulate the same models again and again."""
+    """Return the simulation with a cache, which `part` keeps. Rules simulate the same models again and again."""
     return lru_cache(maxsize=_KEPT)(_simulate)
 
 
@@ -117,9 +119,9 @@ def _extend(job: Job, stretch: float) -> float:
 
 
 def _simulate_uncontended(model: LoopModel, count: int) -> Simulated:
-    """Return the simulation of ordered batches whose workers do not compete for cores.
+    """Return the simulation of a loader that delivers in order and whose workers do not compete for cores.
 
-    Every time follows from earlier times, so no events are simulated.
+    Each time is computed from earlier times, without a queue of events.
     """
     window = model.workers * model.prefetch
     batches, steps = [job.wall_ns for job in model.batches], [job.wall_ns for job in model.steps]
@@ -203,7 +205,7 @@ class _Contended:
         return _average(self.asked[: self.count], self.received[: self.count], self.ends)
 
     def _send(self) -> None:
-        """Request a batch from the next worker in turn. Without `in_order`, skip workers with `prefetch` batches."""
+        """Request a batch from the next worker in turn. Without `in_order`, skip workers with `prefetch` open requests."""
         workers = self.model.workers
         if not self.model.in_order:
             for _ in range(workers):

@@ -1,4 +1,4 @@
 """The format of a run: its tables and manifests, and the calculations that every reader must share.
 
-Must not import torch, or any room that records.
+Must not import torch, or any package of the recorder.
 """

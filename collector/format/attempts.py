@@ -1,4 +1,4 @@
-"""The attempts of one job: runs recorded at one path. The launcher began each attempt because the previous one failed."""
+"""The attempts of one job: runs recorded at one path. The launcher begins a new attempt when the previous one failed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_LOOKED = 1000
 
 @dataclass(frozen=True)
 class Attempt:
-    """One run of a job. `number` begins at 1; `path` is the directory that holds `profiler/`."""
+    """One run of a job. `number` counts the attempts from 1; `path` is the directory that holds `profiler/`."""
 
     number: int
     path: Path
@@ -27,7 +27,7 @@ class Attempt:
 
 
 def list_attempts(run_path: Path) -> tuple[Attempt, ...]:
-    """Return all attempts of the run's job, in order; empty for a job that was started once."""
+    """Return all attempts of the run's job, in order; empty if the launcher started the job only once."""
     jobs = list_jobs_of_place(run_path)
     own = next((job for job in jobs if run_path in [attempt.path for attempt in job]), ())
     return own if len(own) > 1 or any(attempt.number > 1 for attempt in own) else ()
@@ -77,7 +77,7 @@ def _list_set_aside(home: Path) -> Iterator[Path]:
 
 
 def read_run_manifest(run_path: Path) -> RunManifest | None:
-    """Return the manifest in run.json, None if it cannot be read; `open_run` then raises an error with the reason."""
+    """Return the manifest in run.json, None if it cannot be read. `open_run` raises an error with the reason instead."""
     file = layout.run_file(run_path)
     try:
         return decode_manifest(RunManifest, read_small_text(file), str(file))

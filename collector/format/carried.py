@@ -1,6 +1,6 @@
 """The tables of a run inside an exported trace file, so that an import restores exactly the same tables.
 
-The tables are the first key of the file. The events follow it, so any other viewer can read the file.
+The tables are the first key of the file. The trace events follow in other keys, so any other viewer can read the file.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Window(Protocol):
 def carry_tables(
     run: Run, ranks: list[RankRun], find_window: Callable[[RankRun], Window | None] = lambda _: None
 ) -> dict[str, Any]:
-    """Return the tables of the ranks as one key and value for a trace file; {} if they are too large or one is
+    """Return the tables of the ranks as one key and value for a trace file; {} if they are too large, or if a table is
     unreadable.
 
     `find_window` returns the window to which a rank's tables are cut, None for the whole rank. A rank is left out if
@@ -142,7 +142,7 @@ class Carried(msgspec.Struct):
     ranks: dict[str, _CarriedRank]
 
     def unpack(self) -> Iterator[tuple[RankManifest, dict[str, pa.Table]]]:
-        """Yield manifest and tables of each rank. Raises UnreadableError, or as `decode_manifest`."""
+        """Yield the manifest and the tables of each rank. Raises UnreadableError, or the errors of `decode_manifest`."""
         for entry in self.ranks.values():
             try:
                 manifest = _decode_manifest(entry.manifest)
@@ -153,7 +153,7 @@ class Carried(msgspec.Struct):
 
 
 def decode(text: bytes) -> Carried:
-    """Read the text between START and END. Raises UnreadableError."""
+    """Read the packed tables from the text between START and END in an export. Raises UnreadableError."""
     try:
         carried = msgspec.json.decode(text, type=Carried)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -166,7 +166,7 @@ def decode(text: bytes) -> Carried:
 def _decode_manifest(text: str) -> RankManifest:
     """Parse a manifest from an untrusted file, with limits on its size and entries.
 
-    Raises ValueError, TypeError, RecursionError, or as `decode_manifest`.
+    Raises ValueError, TypeError, RecursionError, or the errors of `decode_manifest`.
     """
     if len(text) > MOST_MANIFEST_BYTES:
         raise ValueError(f"a manifest of {len(text)} characters")

@@ -1,6 +1,6 @@
 """Find the runs below a base directory, within limits and without following links; find a run by id or name.
 
-Python, the commands and the server share this code.
+The Python API, the commands and the server share this code.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ SKIPPED_NAMES = frozenset({"node_modules", "__pycache__", "lost+found"})
 
 @dataclass(frozen=True)
 class Scan:
-    """The result of a scan. `paths` are folders that hold `profiler/run.json`. `refused` pairs each folder not read in
-    full with the reason.
+    """The result of a search for runs. `paths` are folders that hold `profiler/run.json`. `refused` pairs each folder
+    that was not read in full with the reason.
 
-    `cut` is a sentence on where the scan stopped, empty if it was complete.
+    `cut` is a sentence on where the search stopped at a limit, empty if the search was complete.
     """
 
     paths: tuple[Path, ...]
@@ -77,9 +77,9 @@ def _is_run(folder: Path) -> bool | None:
 
 
 def _list_folder(folder: Path) -> tuple[list[Path], bool]:
-    """Return the folders to scan, sorted and without links, and whether any were left out.
+    """Return the subfolders to search, sorted and without links, and whether any were left out.
 
-    A folder is left out if its name cannot be shown on a page or written in an address.
+    A subfolder is left out if its name cannot be shown on a page or written in an address.
     """
     skipped = {layout.PROFILER_FOLDER, *SKIPPED_NAMES}
     with os.scandir(folder) as entries:
@@ -109,9 +109,9 @@ _MOST_TOLD = 10
 
 
 def find_run(base_dir: Path, name: str) -> Path:
-    """Return the directory of the run with this id, else with this run name or folder name.
+    """Return the directory of the run with the id `name`, else of the run with this run name or folder name.
 
-    Raises RunNotFoundError if no run matches, or if several runs have the name; the message lists them.
+    Raises RunNotFoundError if no run matches, or if several runs have the name; the message lists their ids.
     """
     base_dir = base_dir.resolve()
     try:
@@ -132,7 +132,7 @@ def find_run(base_dir: Path, name: str) -> Path:
 
 
 def locate_run(base_dir: Path, run_id: str) -> Path:
-    """Return the directory for a run id. Raises RunNotFoundError if the id names no run below the base directory.
+    """Return the directory of the run with this id. Raises RunNotFoundError if there is none below the base directory.
 
     Links inside the run are not checked here; opening the run refuses them.
     """
@@ -153,7 +153,7 @@ def locate_run(base_dir: Path, run_id: str) -> Path:
 
 
 def name_run(base_dir: Path, path: Path) -> str:
-    """Return the run id of a directory below the base directory."""
+    """Return the id of the run at `path`, a directory in or below the base directory."""
     return BASE_ID if path == base_dir else path.relative_to(base_dir).as_posix()
 
 

@@ -42,8 +42,8 @@ _EARLIEST, _LATEST = np.int64(-(1 << 62)), np.int64(1 << 62)
 def _intersect(one: Intervals, starts: Ints, ends: Ints) -> Intervals:
     """Return the intersection of two sets. `starts` and `ends` are sorted, disjoint intervals that do not touch.
 
-    Each interval overlaps a consecutive range of the other set's intervals. The results are sorted and do not touch,
-    because neither set's intervals do.
+    Each interval overlaps a consecutive range of intervals of the other set. The results are sorted and do not touch,
+    because neither set has intervals that touch.
     """
     first = np.searchsorted(ends, one.starts, side="right")
     count = np.maximum(np.searchsorted(starts, one.ends, side="left") - first, 0)
@@ -69,7 +69,9 @@ def unite(starts: Ints, ends: Ints) -> Intervals:
 
 
 def integrate_capped(starts: Ints, ends: Ints, weights: Floats, cap: float) -> float:
-    """Return the integral over time, in ns, of min(cap, sum of the weights of the intervals that cover the moment)."""
+    """Return the integral over time (ns) of a sum of weights, capped at `cap`: at each moment, the weights of the
+    intervals that cover the moment are added.
+    """
     if not len(starts):
         return 0.0
     times = np.concatenate([starts, ends])

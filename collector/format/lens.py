@@ -1,6 +1,7 @@
-"""A view of a rank: whole, limited to a range of steps, or without the user's names.
+"""A view of a rank: whole, limited to a range of steps, or without the names that the user chose.
 
-A lens belongs to a rank (`RankRun.lens`) and to its cache key, so a result for a view is never used for the whole rank.
+A lens (the settings of the view) belongs to a rank (`RankRun.lens`) and to its cache key, so a result for a view is
+never used for the whole rank.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _LONGEST_NUMBER = 15
 
 @dataclass(frozen=True)
 class StepRange:
-    """Steps `first` to `last`, both included; batches in an inference run."""
+    """Steps `first` to `last`, both included. In an inference run, the numbers are those of batches."""
 
     first: int
     last: int
@@ -44,7 +45,7 @@ class StepRange:
 
 
 def parse_range(text: str) -> StepRange | None:
-    """Parse `10-40` or `12`; None for other text. A reversed range is swapped."""
+    """Parse a range such as `10-40` or `12`; None for other text. The ends of a reversed range are swapped."""
     first, dash, last = text.strip().replace("–", "-").partition("-")
     ends = [part.strip() for part in ((first, last) if dash else (first, first))]
     if not all(part.isascii() and part.isdecimal() and len(part) <= _LONGEST_NUMBER for part in ends):
@@ -53,7 +54,7 @@ def parse_range(text: str) -> StepRange | None:
 
 
 class Redactor(Protocol):
-    """A replacer of the user's names. Two redactors are never equal: each has its own list of names."""
+    """A replacer of the names that the user chose. Two redactors are never equal: each has its own list of names."""
 
     def redact_run(self, manifest: RunManifest) -> RunManifest: ...
 
@@ -64,7 +65,9 @@ class Redactor(Protocol):
 
 @dataclass(frozen=True)
 class Lens:
-    """The view of a rank: a range of steps, and a redactor; None for no change. Equal lenses show the same."""
+    """The view of a rank: a range of steps and a redactor; None stands for all steps, and for all names unchanged.
+    Equal lenses show the same.
+    """
 
     steps: StepRange | None = None
     redactor: Redactor | None = None
@@ -76,8 +79,8 @@ WHOLE = Lens()
 class LensReader:
     """A reader of the tables of a rank's folder through a lens.
 
-    In a range of steps, the warm-up is the same as in the whole run. Tables without a step column are cut by time;
-    tables that describe the rank itself, such as tracks, are not cut.
+    In a range of steps, the warm-up steps are the same as in the whole run. Tables without a step column are cut by
+    time; tables that describe the rank itself, such as tracks, are not cut.
     """
 
     def __init__(self, folder: Path, lens: Lens) -> None:
@@ -96,7 +99,7 @@ class LensReader:
 
     @cached_property
     def span_ns(self) -> tuple[int, int]:
-        """The start of the first step and the end of the last, in ns; (0, 0) without steps."""
+        """The start of the first visible step and the end of the last, in ns since the epoch; (0, 0) without steps."""
         if self._infers:
             rows = number_batches(self._read_bare_steps())
         else:
@@ -109,7 +112,7 @@ class LensReader:
 
     @cached_property
     def _infers(self) -> bool:
-        """Whether a range of steps selects evaluation batches, because the rank has no training steps."""
+        """Whether the range of steps is one of evaluation batches, because the rank has no training steps."""
         return self._steps is not None and not has_training(self._read_bare_steps())
 
     def _read_bare_steps(self, where: pc.Expression | None = None) -> pa.Table:
@@ -157,7 +160,9 @@ _REQUEST = ("loader", "start_ns")
 def read_requests(
     rank_folder: Path, columns: Sequence[str] | None = None, where: pc.Expression | None = None
 ) -> pa.Table:
-    """Read the table `queues`, without the samples of requests for which no batch came. Raises as `read_table`."""
+    """Read the table `queues` (samples of queue depth), without requests for which no batch came. Raises as
+    `read_table`.
+    """
     if not _is_old(rank_folder):
         return read_table(rank_folder, "queues", columns, where)
     wanted = list(columns) if columns is not None else arrow_schema("queues").names

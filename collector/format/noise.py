@@ -1,7 +1,8 @@
 """The uncertainty of a mean over steps.
 
-Successive steps are not independent, so the interval is computed from the means of up to 20 equal stretches of steps
-(batch means), not from single steps. If successive stretches still correlate, their number is reduced.
+The times of successive steps are not independent, so the interval is computed from the means of up to 20 equal
+stretches of steps (batch means), not from single steps. If the means of successive stretches still correlate, fewer are
+counted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MOST_ALIKE = 0.9
 
 
 def measure_noise(values: Floats) -> float | None:
-    """Return the half-width of the 95 % interval of the mean, from batch means; None for fewer than two values."""
+    """Return the half-width of the 95 % confidence interval of the mean, from batch means; None for 0 or 1 values."""
     means = average_stretches(values)
     count = len(means)
     if count < 2:
@@ -46,7 +47,7 @@ def count_independent(means: Floats) -> float:
 
 
 def average_stretches(values: Floats) -> Floats:
-    """Return the means of up to `STRETCHES` equal stretches of values in time order; empty for no values."""
+    """Return the means of up to `STRETCHES` stretches of equally many values, in time order; empty for no values."""
     count = min(STRETCHES, len(values))
     return np.array([part.mean() for part in np.array_split(values, count)] if count else [], dtype=np.float64)
 

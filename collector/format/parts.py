@@ -96,10 +96,9 @@ def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], table: str, path: Path) -> None:
-    """Write a table batch by batch; a thread writes each batch while the next one is made. Otherwise as `write_table`.
+    """Write a table batch by batch, as `write_table` does. A thread writes each batch while the next one is made.
 
-    Numbers are stored as differences only if rows are moments in time, because sums repeat more often than moments.
-    OSError passes through.
+    Numbers are stored as differences only if rows have a time, because sums repeat more often. OSError passes through.
     """
     schema = arrow_schema(table)
     how = _choose_encodings(schema) if "start_ns" in schema.names else {"compression": "zstd"}
@@ -199,7 +198,7 @@ def merge_parts(rank_folder: Path, table: str) -> None:
 
 
 def join_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa.Table] | None = None) -> None:
-    """Write the parts of a table to one file, changed by `revise`. Readers see the parts or the file; the parts stay."""
+    """Write the parts of a table to one file, changed by `revise`. Readers see the parts or the file. The parts stay."""
     folder = table_parts_folder(rank_folder, table)
     parts = find_files(rank_folder, table)
     if not parts or parts[0].parent != folder:
@@ -284,8 +283,8 @@ def read_last_rows(rank_folder: Path, table: str, columns: Sequence[str], rows: 
 def count_equal(rank_folder: Path, table: str, column: str, value: str) -> int:
     """Count the rows of a table with a given value in a text column. Raises as `read_table`.
 
-    This may run while a training ends, so two things are avoided. Arrow's datasets import pandas, which takes time and
-    executes source text; after that, Python no longer knows that Ctrl-C ended a script. Arrow's threads may still hold
+    This may run while a training ends, so Arrow's datasets and threads are avoided. Datasets import pandas, which takes
+    time and executes source text; after that, Python no longer knows that Ctrl-C ended a script. Threads may still hold
     Python memory when Python ends, which aborts the process.
     """
     found = 0
@@ -344,7 +343,7 @@ def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression |
 def read_columns(
     parquet: pq.ParquetFile, path: Path, table: str, wanted: pa.Schema, groups: range | None = None
 ) -> pa.Table:
-    """Read the columns `wanted` of all row groups, or only of `groups`. `path` is for messages.
+    """Read the columns `wanted` of all row groups, or only of those in `groups`. `path` is the file in messages.
 
     This is four times as fast as an Arrow dataset.
     """

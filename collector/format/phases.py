@@ -38,10 +38,11 @@ LineGroup = Literal["input", "compute", "update"]
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase: `name` is the stem of the column `<name>_ns`; `label` is its name on pages; `meaning` is one sentence.
+    """A phase. `name` is the stem of the column `<name>_ns`, `label` the name on pages, `meaning` a sentence for
+    readers.
 
     `color` is a class of PALETTE. `bound` is the bottleneck of a step in which this phase is the longest. `group` is
-    the per-step chart that draws the phase. `since` is the format version that introduced it.
+    the per-step chart that draws the phase. `since` is the format version that introduced the phase.
     """
 
     name: str
@@ -134,7 +135,7 @@ def read_phase(value: object) -> str:
 
 
 def list_bound_by(bound: Bound) -> tuple[str, ...]:
-    """Return the names of the phases that belong to a bottleneck."""
+    """Return the names of the phases that mean this bottleneck if one of them is the longest."""
     return tuple(phase.name for phase in PHASES if phase.bound == bound)
 
 

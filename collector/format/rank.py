@@ -51,7 +51,7 @@ class TableStatus:
 
 
 class RankRun:
-    """One rank of a run, seen through a lens. Tables are read at each call and not kept; the manifest is kept."""
+    """One rank of a run, seen through a lens (steps, redactor). Tables are read at each call, the manifest only once."""
 
     def __init__(self, run_path: Path, rank: int, lens: Lens = WHOLE) -> None:
         self.rank = rank
@@ -78,7 +78,7 @@ class RankRun:
 
     @property
     def whole(self) -> RankRun:
-        """This rank without any lens."""
+        """This rank without any lens: all steps, with the user's names."""
         return self if self.lens == WHOLE else RankRun(self.run_path, self.rank)
 
     @property
@@ -104,7 +104,7 @@ class RankRun:
 
     @property
     def state(self) -> RunState:
-        """Return the state; a `recording` rank without a live recorder is `crashed`."""
+        """Return the state in the manifest; but `crashed` if it is `recording` and no recorder lives."""
         manifest = self.manifest
         if manifest.state == "recording" and not _is_recording(RankRun(self.run_path, self.rank).manifest):
             return "crashed"
@@ -112,7 +112,7 @@ class RankRun:
 
     @property
     def is_recovered(self) -> bool:
-        """Return whether the rank was cut off and all its data is in its tables."""
+        """Return whether the rank's recording was cut off, and all its data is in its tables."""
         return self.state == "crashed" and self.manifest.ended_unix_ns is not None
 
     def table(self, name: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
@@ -127,7 +127,7 @@ class RankRun:
         return make_frame(table, [column.name for column in TABLES[name].columns if column.nullable])
 
     def count_rows(self, name: str) -> int:
-        """Return a table's number of rows, without reading them and without the lens; 0 if it was never written."""
+        """Return the number of rows of a whole table without reading the rows; 0 if the table was never written."""
         total = 0
         for path in parts.find_files(self.folder, name):
             found = path.stat()
@@ -137,7 +137,9 @@ class RankRun:
         return total
 
     def count_steps(self, kind: str = "train") -> int:
-        """Return the number of recorded training steps, or of rows of another kind. Raises as `table` does."""
+        """Return the number of recorded training steps, or of rows of another kind, such as eval. Raises as `table`
+        does.
+        """
         if self.lens.steps is not None:
             return len(self.table("steps", ["kind"], pc.field("kind") == kind))
         return parts.count_equal(self.folder, "steps", "kind", kind)
@@ -165,7 +167,9 @@ class RankRun:
 
 
 def mark_steps(rank: RankRun, steps: pa.Table) -> pa.Table:
-    """Return steps of a rank with metadata on the steps that no average covers."""
+    """Return steps of a rank with metadata on the steps that no average covers: standstills, reading of a window's
+    trace.
+    """
     found: tuple[Standstill, ...] = ()
     with contextlib.suppress(RunError):  # code that needs the manifest reports the error
         manifest = rank.whole.manifest
@@ -176,7 +180,7 @@ def mark_steps(rank: RankRun, steps: pa.Table) -> pa.Table:
 
 
 def read_step_rows(rank: RankRun, columns: Sequence[str] | None = None) -> StepRows:
-    """Read the steps of a rank. Raises as `RankRun.table` does."""
+    """Read the rows of a rank's table `steps`. Raises as `RankRun.table` does."""
     return count_as_steps(rank.table("steps", columns))
 
 

@@ -64,7 +64,7 @@ class Run:
             raise RunNotFoundError(f"{self.path} cannot be listed ({error})") from None
 
     def rank(self, rank: int | None = None) -> RankRun:
-        """Return one rank; the first for None. Raises RunNotFoundError naming the existing ranks."""
+        """Return the given rank, the first rank for None. Raises RunNotFoundError naming the existing ranks."""
         ranks = self.ranks
         if rank is None and ranks:
             rank = ranks[0]
@@ -88,16 +88,16 @@ class Run:
 
     @property
     def is_recovered(self) -> bool:
-        """Return whether some ranks were cut off and all their data is in the tables."""
+        """Return whether the recording of some ranks was cut off, and all their data is in the tables."""
         cut_off = [rank for number in self.ranks if (rank := self.read_rank(number)).state == "crashed"]
         return bool(cut_off) and all(rank.is_recovered for rank in cut_off)
 
     def table(self, name: str, rank: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read a table of one rank. Raises as `RankRun.table` does."""
+        """Read a table of one rank, the first for None. Raises as `RankRun.table` does."""
         return self.rank(rank).table(name, columns)
 
     def frame(self, name: str, rank: int | None = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Read a table of one rank as a pandas DataFrame. Raises as `RankRun.table` does."""
+        """Read a table of one rank, the first for None, as a pandas DataFrame. Raises as `RankRun.table` does."""
         return self.rank(rank).frame(name, columns)
 
 

@@ -1,9 +1,9 @@
-"""Read standstills from a rank's facts, and find the steps that they distort. The job went on after each of them.
+"""Read standstills from a rank's facts, and find the steps that they distort. After each of them, the job went on.
 
 A standstill is detected while it lasts (`collector.hangs.live`), because a long step alone does not distinguish a hang
 from an evaluation or a checkpoint. Each rank decides by itself, so only some ranks note a standstill that is barely
-over the limit. A long step of any other rank is therefore also marked, if some rank noted a standstill at that time.
-Otherwise only the averages of the other ranks would include the long step.
+over the limit. A long step of a rank without a note is therefore also marked, if another rank noted a standstill at
+that time. Otherwise only the averages of the ranks without a note would include the long step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ extend over two steps."""
 
 @dataclass(frozen=True)
 class Standstill:
-    """One standstill of one rank, in `step`. The others waited for the ranks in `missing`, maybe this one included."""
+    """One standstill of one rank, in `step`. `missing` are the ranks for which others waited, maybe also this rank."""
 
     rank: int
     step: int
@@ -88,7 +88,7 @@ def _read_entry(rank: int, told: Any) -> Standstill | None:
 
 
 def mark_standstills(steps: pa.Table, run_path: Path, rank: int, own: tuple[Standstill, ...]) -> pa.Table:
-    """Return `steps` with metadata on standstills: the rank's own, and long steps during standstills of other ranks."""
+    """Return `steps` with metadata on standstills: the rank's `own`, and long steps during standstills of other ranks."""
     told = {one.step: one.for_ns for one in own}
     for step, for_ns in _find_spoilt(steps, run_path, rank).items():
         told.setdefault(step, for_ns)
@@ -96,7 +96,7 @@ def mark_standstills(steps: pa.Table, run_path: Path, rank: int, own: tuple[Stan
 
 
 def _find_spoilt(steps: pa.Table, run_path: Path, rank: int) -> dict[int, int]:
-    """Return the long steps during standstills of other ranks: step number -> duration in ns."""
+    """Return the long steps during standstills of other ranks, as a map from the step's number to its duration in ns."""
     if not {"step", "duration_ns"} <= set(steps.column_names) or not steps.num_rows:
         return {}
     number, length = read_integers(steps, "step", -1), read_integers(steps, "duration_ns")

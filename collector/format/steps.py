@@ -1,6 +1,6 @@
-"""Training steps: the selection for averages, their distribution, and their phases.
+"""Training steps: which steps an average includes, the distribution of their times, and their phases.
 
-Evaluation batches are summed separately, and replace steps in an inference run.
+Evaluation batches are summed separately. In an inference run, they take the place of steps.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class StepSummary:
 
 @dataclass(frozen=True)
 class PhaseShare:
-    """One phase of the mean step. The means sum to the mean step, the shares to 1."""
+    """One phase of the mean step. Over all phases, the means sum to the mean step, and the shares to 1."""
 
     name: str
     mean_ns: float
@@ -111,8 +111,9 @@ class StepSelection:
     """Training steps in time order, as arrays of equal length: number, duration, and masks that label steps.
 
     `kept` are the steps in an average: not warm-up, without a standstill (`stood`), and without the cost of a detailed
-    window. `detailed` steps carry this cost: they ran in the window, or while the recorder read its trace. `regular`
-    also leaves out the first steps of epochs, whose cost is amortised; the noise and the loader model use `regular`.
+    window. `detailed` steps carry this cost: they ran in the window, or while the recorder read the window's trace.
+    `regular` are the kept steps that are not the first of an epoch, whose cost is amortised; the noise and the loader
+    model use `regular`.
     """
 
     step: Ints
@@ -138,7 +139,7 @@ class StepSelection:
 def select_steps(steps: pa.Table) -> StepSelection:
     """Return the training steps of a `steps` table with their labels.
 
-    Steps in a detailed window are kept only if almost no other steps were recorded, as in an imported trace.
+    Steps in a detailed window are kept only if almost all recorded steps are in one, as in an imported trace.
     """
     train = train_steps(steps)
     duration = read_integers(train, "duration_ns")
@@ -162,7 +163,7 @@ def select_steps(steps: pa.Table) -> StepSelection:
 
 
 def explain_left_out(left_out: Iterable[LeftOut], noun: str = "step") -> str:
-    """Return `3 steps left out: warm-up, detailed windows`, empty if the average covers every step."""
+    """Return text such as `3 steps left out: warm-up, detailed windows`, "" if the average covers every step."""
     groups = list(left_out)
     reasons = ", ".join(dict.fromkeys(group.reason for group in groups))
     count = sum(len(group.steps) for group in groups)
@@ -176,9 +177,10 @@ def explain_average(selections: Iterable[StepSelection], noun: str = "step") -> 
 
 
 def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
-    """Return a section of a run's steps. Its metadata has the number of its training steps that are warm-up in the run.
+    """Return a section of a run's steps. Its metadata has `warm_up`, the number of its steps that are warm-up in the
+    whole run.
 
-    The section alone does not show this: its first steps may be slow without being the first of the run.
+    The section alone does not show this number: its first steps may be slow without being the first of the run.
     """
     return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _JUDGED: str(warm_up).encode()})
 
@@ -196,8 +198,8 @@ def mark_stood(steps: pa.Table, for_ns: Mapping[int, int]) -> pa.Table:
 def mark_reading(steps: pa.Table, spans: Iterable[tuple[int, int]]) -> pa.Table:
     """Return the steps with metadata on when the recorder read the traces of detailed windows.
 
-    `spans` are pairs of start and end in ns since the epoch. A step that ran meanwhile takes up to three times as long
-    where the training uses all processors.
+    `spans` are pairs of start and end in ns since the epoch. A step that runs during such a span takes up to three
+    times as long if the training uses all processors.
     """
     return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _READING: json.dumps(list(spans)).encode()})
 
@@ -209,15 +211,15 @@ def train_steps(steps: pa.Table) -> pa.Table:
 
 
 def tells_waits(is_trace: bool, data_wait_ns: int) -> bool:
-    """Return whether the total data wait of the steps is a measurement.
+    """Return whether the total data wait of the steps, `data_wait_ns`, is a measurement.
 
-    If a trace has a total of zero, it holds no call of a DataLoader. The wait for input is then in another phase.
+    If it is zero in a trace, the trace holds no call of a DataLoader. The wait for input is then in another phase.
     """
     return data_wait_ns > 0 or not is_trace
 
 
 def sum_recorded(steps: pa.Table) -> int:
-    """Return the recorded time in ns: the sum over all rows of any kind."""
+    """Return the recorded time in ns: the sum of the durations of all rows, of any kind."""
     return int(read_integers(steps, "duration_ns").sum())
 
 
@@ -232,7 +234,7 @@ def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
 
 
 def measure_between(every: pa.Table) -> Ints:
-    """Return for each training step the total ns of other rows since the previous training step; 0 for the first."""
+    """Return for each training step the ns of other rows since the previous training step; 0 for the first step."""
     is_train = np.asarray(is_kind(every, "train").to_numpy(zero_copy_only=False), np.bool_)
     before = np.cumsum(np.where(is_train, 0, read_integers(every, "duration_ns")))[is_train]
     found: Ints = np.diff(before, prepend=before[:1])
@@ -318,7 +320,7 @@ def summarize_phases(steps: pa.Table) -> tuple[PhaseShare, ...]:
 
 
 def share_phases(rows: pa.Table) -> tuple[PhaseShare, ...]:
-    """Return the phases of the mean row, over all given rows; empty if there are none."""
+    """Return the phases of the mean over the given rows; empty if there are no rows."""
     count = rows.num_rows
     if not count:
         return ()
@@ -330,7 +332,7 @@ def share_phases(rows: pa.Table) -> tuple[PhaseShare, ...]:
 def find_stall_limit(durations: Ints | Floats) -> float:
     """Return the step time in ns above which a step is a stall.
 
-    The limit is the median plus half of it, or the median plus eight robust deviations, whichever is more.
+    The limit is 1.5 times the median, or the median plus eight robust standard deviations, whichever is more.
     """
     middle = float(np.median(durations))
     spread = 1.4826 * float(np.median(np.abs(durations - middle)))
@@ -342,10 +344,10 @@ _FIRST_BATCH = b"stepscope.first_batch"
 
 @dataclass(frozen=True)
 class StepRows:
-    """The rows of a rank's `steps` table: `every` recorded row, and the table `steps` for analyses of training steps.
+    """The rows of a rank's `steps` table. `every` has all recorded rows; `steps` is for analyses of training steps.
 
-    In a training run, `steps` is the whole table. In an inference run (`infers`), it holds the evaluation batches as
-    training steps, numbered from 1.
+    In a training run, `steps` is the whole table, too. In an inference run (`infers`), it holds the evaluation batches
+    as training steps, numbered from 1.
     """
 
     every: pa.Table
@@ -360,7 +362,9 @@ class StepRows:
 
 @dataclass(frozen=True)
 class EvaluationSummary:
-    """All evaluation batches of the run; `total_ns` is their total time, `share_frac` its share of the recorded time."""
+    """All evaluation batches of the run. `total_ns` is the sum of their times, `share_frac` its share of all recorded
+    time.
+    """
 
     count: int
     total_ns: int
@@ -382,7 +386,7 @@ def summarize_evaluation(steps: pa.Table) -> EvaluationSummary | None:
 
 
 def number_batches(steps: pa.Table) -> pa.Table:
-    """Return the evaluation batches, relabelled as the training steps of an inference run.
+    """Return the evaluation batches with the kind `train`, as an inference run is analysed.
 
     Batches are numbered from 1; in a section of a run, from the number given to `mark_first_batch`.
     """

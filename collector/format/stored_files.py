@@ -49,7 +49,7 @@ LENDERS: list[Callable[[Path, bool], None]] = []
 
 
 def borrow(path: Path, end_only: bool = False) -> None:
-    """Fetch a file, or only its end, if it is not on this machine. Raises TableMissingError if that fails."""
+    """Fetch a file that is remote, or only its end, so that it can be read. Raises TableMissingError if that fails."""
     for lend in LENDERS:
         lend(path, end_only)
 
@@ -66,7 +66,7 @@ def open_file(path: Path, table: str, columns: Iterable[str] = ()) -> pq.Parquet
 
 
 def open_native(path: Path) -> pa.NativeFile:
-    """Open a file for Arrow without Python objects, which Arrow's threads might still hold when Python ends."""
+    """Open a file for Arrow without Python objects: Arrow's threads might still hold these when Python ends."""
     borrow(path)
     with open(path, "rb", opener=open_inside) as file:
         try:
@@ -87,7 +87,7 @@ def is_plain(path: Path) -> bool:
 
 
 def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:
-    """Raise TableBrokenError if a time or a track of the file is out of range. Nulls are left to the caller."""
+    """Raise TableBrokenError if a time or a track number of the file is out of range. Nulls are left to the caller."""
     for name in data.schema.names:
         low, high = (0, MOST_TRACKS) if name == "track" else (-FARTHEST_NS, FARTHEST_NS)
         column = data.column(name)
@@ -100,10 +100,10 @@ def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:
 
 
 def check_schema(stored: pa.Schema, table: str, path: Path, columns: Iterable[str]) -> list[str]:
-    """Return those of `columns` that read as 0: they are not nullable, and the file is older than they are.
+    """Return those of `columns` that read as 0: they are not nullable, and the file is older than these columns.
 
-    Raises TableBrokenError if another column is missing, double or of another type. Raises NewerSchemaError for a newer
-    file.
+    Raises TableBrokenError if another column is missing, double or of another type. Raises NewerSchemaError if a newer
+    version wrote the file.
     """
     version = check_version(stored, path)
     later, names = [], stored.names
@@ -140,7 +140,7 @@ def name_damage(path: Path, what: str) -> str:
 
 
 def check_version(stored: pa.Schema, path: Path) -> int:
-    """Return the format version of a file. Raises NewerSchemaError."""
+    """Return the format version of a file. Raises NewerSchemaError if this version cannot read it."""
     raw = (stored.metadata or {}).get(VERSION_KEY, b"1")
     version = int(raw[:9]) if raw.isdigit() else 1  # Python makes no number of thousands of digits
     if version > SCHEMA_VERSION:

@@ -1,7 +1,7 @@
 """The rows of the timeline. The page, its export and the traces of `Run.write_trace` use the same rows.
 
-A process is a heading; a row below it is a thread: the training, the main process, each DataLoader worker, and the
-user's own pipeline with a row for each replica of a stage.
+A process is a heading; a row below it is a thread. The processes are the training, the main process, each DataLoader
+worker, and the user's own pipeline, which has a row for each replica of a stage.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _KIND_LABELS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the timeline."""
+    """One row of the timeline: its kind, its heading (`process`) and its label (`name`)."""
 
     kind: Literal["step", "phase", "range", "worker", "stage"]
     process: str
@@ -96,12 +96,12 @@ def place_collectives(collectives: pa.Table) -> Placed:
 
 
 def select_light(collectives: pa.Table) -> pa.Table:
-    """Return the collectives timed outside detailed windows: inside a window they are slices already."""
+    """Return the collectives timed outside of detailed windows. Inside a window, collectives are slices already."""
     return collectives.filter(pc.is_valid(collectives["held_ns"]))
 
 
 def place_stages(stages: pa.Table) -> Placed:
-    """Return the rows of the table `stages`: workers, main process, the user's stages. It needs STAGE_COLUMNS."""
+    """Return the timeline rows of the table `stages`: workers, main process, the user's stages. It needs STAGE_COLUMNS."""
     stage, kind = _text(stages["stage"]), _text(stages["kind"])
     replica = _text(pc.fill_null(stages["replica"], -1))
     loader = pc.fill_null(_text(stages["loader"]), "")
@@ -225,7 +225,7 @@ def keep_workers(stages: pa.Table, workers: Collection[int]) -> pa.Table:
 
 
 def check_numbers(what: str, there: Sequence[int], wanted: Iterable[int]) -> list[int]:
-    """Return the wanted numbers. Raises OptionError listing the existing numbers if one does not exist."""
+    """Return the wanted numbers. If one does not exist, raises OptionError listing the existing numbers (`there`)."""
     known = set(there)
     chosen = []
     for number in wanted:

@@ -38,8 +38,8 @@ class Threads:
             self._drop(thread)
 
     def look(self) -> Seen | None:
-        """Return whether the watched thread sleeps and how many threads run; None if there are too many, or if the
-        thread is unknown.
+        """Return whether the watched thread sleeps and how many threads run; None if the process has too many threads,
+        or if the watched thread is unknown.
         """
         if self._looks % LIST_AGAIN == 0:
             self._list()

@@ -1,7 +1,7 @@
-"""Find the ranks that hold up a job: ranks that have not entered a collective in which other ranks of the group wait.
+"""Find the ranks that hold up a job: ranks that have not entered a collective in which other ranks of its group wait.
 
 A rank that is missing from one collective may itself wait in a collective of another group. Such a rank holds others
-up, but is not to blame. So only ranks that wait nowhere are named, if there are any.
+up, but is not to blame. So only missing ranks that wait nowhere are named, if there are any.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _ALL = Group("", is_whole=True)
 class Stop:
     """The `waiting` ranks wait for the `missing` ranks, which never entered collective `number`.
 
-    `number` counts from 1. It is None if the ranks wait at the end of a backward, in a reduction without a visible
-    call. `group` is None if the job has only one group; then all collectives are counted together.
+    `number` counts a group's collectives from 1. It is None if the ranks wait at the end of a backward, in a reduction
+    that no visible call made. `group` is None if the job has only one group; then all collectives are counted together.
     """
 
     number: int | None
@@ -39,14 +39,16 @@ class Stop:
 
     @property
     def least(self) -> int:
-        """Number of collectives that the missing ranks have called."""
+        """The number of collectives of the group that the missing ranks have completed."""
         one = self.missing[0]
         return one.count(self.group) if self.group is not None else one.ended
 
 
 @dataclass(frozen=True)
 class _Wait:
-    """Ranks that wait for missing ranks in one collective of a group. Without `number`, they wait in a backward."""
+    """Ranks that wait for missing ranks in collective `number` of a group. If `number` is None, they wait in a
+    backward.
+    """
 
     group: Group
     number: int | None
@@ -55,7 +57,9 @@ class _Wait:
 
 
 def explain_positions(positions: Sequence[RankPosition]) -> Stop | None:
-    """Return which ranks wait for which; None if no rank waits for another, or if unread ranks may be missing."""
+    """Return which ranks wait for which. None if no rank waits for another, or if a rank of unknown state may be to
+    blame.
+    """
     positions = _tell_groups(positions)
     waits = [*_list_waits(positions), *_list_backwards(positions)]
     chosen = _choose(waits, positions)
@@ -79,10 +83,11 @@ def explain_positions(positions: Sequence[RankPosition]) -> Stop | None:
 
 
 def explain_counts(positions: Sequence[RankPosition]) -> Stop | None:
-    """Return a stop whose `missing` ranks called the fewest collectives of a group; None without such a group.
+    """Return a stop whose `missing` ranks called fewer collectives of a group than other ranks; None without such a
+    group.
 
-    At most half of the group may be behind. A rank that is ahead of others in some group is never among `missing`.
-    NCCL's calls return at once, so a rank that waits for a collective is in another call, such as a copy to the host.
+    At most half of the group may be behind. A rank that is ahead in another group is never among `missing`. NCCL's
+    calls return at once, so a rank that waits for a collective is in another call, such as a copy to the host.
     """
     positions = _tell_groups(positions)
     found = []
@@ -117,7 +122,7 @@ def name_group(stop: Stop) -> str:
 
 
 def _tell_groups(positions: Sequence[RankPosition]) -> Sequence[RankPosition]:
-    """Return the positions. If no position has groups, each gets the same group, which counts all collectives."""
+    """Return the positions. If none has groups, give each the same group, in which all collectives count."""
     if any(position.counts for position in positions):
         return positions
     reduces = any(IN_BACKWARD in position.name for position in positions)
@@ -164,11 +169,11 @@ def _find_in_backward(group: Group, positions: Sequence[RankPosition]) -> _Wait 
 
 
 def _choose(waits: Sequence[_Wait], positions: Sequence[RankPosition]) -> _Wait | None:
-    """Return the wait that causes the other waits. Its `missing` ranks are only those ranks that wait nowhere
+    """Return the wait that causes the other waits, None without one. Its `missing` ranks are those that wait nowhere
     themselves.
 
-    If every missing rank waits somewhere, return a wait with all its missing ranks. Return None then if unread ranks
-    may be missing.
+    If every missing rank waits somewhere, return a wait with all its missing ranks. Return None then if the state of a
+    rank is unknown, because this rank may be the cause.
     """
     held = {position.rank for wait in waits for position in wait.waiting}
     held |= {position.rank for position in positions if position.still is not None and position.still.waits}

@@ -163,11 +163,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Dump:
-    """The dump of one rank.
+    """The dump of one rank. Its maps have an item for each process group, by the group's name.
 
-    `groups` has the ranks of each process group; it is empty if the dump does not list them. `entered` is the newest
-    collective of each group that the rank entered, even if the entry of the collective was overwritten. `is_cut` means
-    that entries were overwritten. A group without entries may then still have had collectives.
+    `groups` has the ranks; it is empty if the dump does not list them. `entered` is the number of the newest collective
+    that the rank entered, even if its entry was overwritten. `is_cut` means that entries were overwritten. A group
+    without entries may then still have had collectives. `rank` is None if unknown.
     """
 
     rank: int | None
@@ -269,7 +269,7 @@ def _read_group(entry: Mapping[Any, Any]) -> str:
 
 
 def _read_labels(entries: list[Any]) -> dict[str, str]:
-    """Map each group's name to its purpose. Every entry of a group repeats both."""
+    """Map each group's name to its purpose, such as "default_pg". Every entry has both for its group."""
     found: dict[str, str] = {}
     for entry in entries:
         group = entry.get("process_group") if isinstance(entry, dict) else None

@@ -40,7 +40,7 @@ def read_threshold_ns() -> int:
 
 
 def describe_innermost(text: str) -> str:
-    """Return the innermost function of a stack, and the innermost function of the script that called it."""
+    """Return the innermost function of a stack, and the innermost function of the script's own code."""
     lines = text.splitlines()
     if not lines:
         return ""
@@ -50,12 +50,12 @@ def describe_innermost(text: str) -> str:
 
 
 def is_long_work(text: str) -> bool:
-    """Return whether a stack is in code that saves, compiles or waits for a person."""
+    """Return whether a stack (one line per frame) is in code that saves, compiles or waits for a person."""
     return any(part in text for part in _LONG_WORK)
 
 
 def waits_for_ranks(text: str) -> bool:
-    """Return whether a stack ends in torch's distributed code. Frames of operator dispatch are skipped."""
+    """Return whether a stack (one line per frame) ends in torch's distributed code. Operator dispatch is skipped."""
     inner = next((line for line in reversed(text.splitlines()) if _DISPATCH not in line), "")
     return _OF_RANKS in inner
 
@@ -72,8 +72,8 @@ LOOKED_RANKS = 8
 
 @dataclass(frozen=True)
 class Standing:
-    """A job that records and stands still. `stop` has the ranks that wait and those that are missing; None if all ranks
-    have the same position.
+    """A standstill of a job that records. `stop` has the ranks that wait and the missing ranks; None if all ranks have
+    the same position, or if some have ended.
 
     `places` are the ranks that stand still, the lowest first. `known` is the number of ranks with a known state. `gone`
     are the ranks whose process has ended.
@@ -87,12 +87,12 @@ class Standing:
 
     @property
     def speaker(self) -> int:
-        """The one rank that reports the standstill."""
+        """The only rank that reports the standstill, so that not all ranks report it."""
         return min(self.stop.waiting) if self.stop is not None else self.places[0].rank
 
 
 def find_standing(ranks: Sequence[RankRun]) -> Standing | None:
-    """Return the standstill of a job; None if it makes progress or does not record. Unreadable ranks are left out."""
+    """Return the standstill of a job; None if the job makes progress or does not record. Unreadable ranks are left out."""
     first = _read_positions(ranks[:LOOKED_RANKS])
     if not any(position.stands for position in first):
         return None
@@ -100,10 +100,10 @@ def find_standing(ranks: Sequence[RankRun]) -> Standing | None:
 
 
 def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
-    """Return the standstill of ranks; None if they do not stand still.
+    """Return the standstill of the ranks; None if they do not stand still for long enough.
 
-    If some ranks wait for others, `limit_ns` must have passed. If all ranks have the same position, `alone_limit_ns`
-    must have passed, because a checkpoint or an evaluation also holds all ranks for equally long.
+    If some ranks wait for others, `limit_ns` must have passed. If all ranks have the same position, the longer
+    `alone_limit_ns` must have passed, because a checkpoint or an evaluation holds all ranks in the same position, too.
     """
     still = tuple(sorted((one for one in positions if one.stands), key=lambda one: one.rank))
     if not still:
@@ -125,14 +125,14 @@ def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
 
 
 def is_standstill(found: Standing) -> bool:
-    """Return whether the job really stands still. False if a rank that holds it up works: saves or compiles."""
+    """Return whether the job really stands still. False if a rank that holds it up is busy saving or compiling."""
     if found.stop is not None:
         return all(one.still is not None and not one.still.works for one in found.stop.missing)
     return all(one.in_collective or (one.still is not None and not one.still.works) for one in found.places)
 
 
 def describe_live_hang(found: Standing, size: str = "") -> str:
-    """Return sentences: which ranks wait for which, for how long, and where. `size` is the text of the message size."""
+    """Return sentences: which ranks wait for which, for how long, and where. `size` is the collective's message size."""
     length = f"{found.for_ns / 1e9:,.0f} s"
     stop = found.stop
     if stop is None:

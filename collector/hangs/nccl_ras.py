@@ -28,7 +28,9 @@ class StatusError(ValueError):
 
 @dataclass(frozen=True)
 class Member:
-    """One rank of a communicator. `error` is NCCL's result code, None without an error."""
+    """One rank of a communicator. `error` is NCCL's result code or None. `counts` has the rank's calls of each
+    collective.
+    """
 
     rank: int
     process: Process
@@ -39,7 +41,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Communicator:
-    """A communicator. `name` is its hash, with the secondary hash if two communicators share the first."""
+    """A communicator of NCCL. `name` is its hash; if others have the same hash, with the secondary hash."""
 
     name: str
     size: int
@@ -84,7 +86,7 @@ def read_status(value: Any) -> Status:
 
 
 def number_processes(status: Status) -> dict[Process, int]:
-    """Return the rank of each process: that in a communicator of all processes, else its place in sorted order."""
+    """Return the rank of each process: its rank in a communicator of all processes, else its place in sorted order."""
     processes = {member.process for communicator in status.communicators for member in communicator.members}
     for communicator in status.communicators:
         ranks = {member.process: member.rank for member in communicator.members}

@@ -1,7 +1,7 @@
 """The state of one rank of a job, read from the facts `moment` and `standing` of its manifest.
 
-`moment` holds the state of the training thread, and the number of collectives in each process group that it has
-completed. `standing` holds how long nothing has happened.
+`moment` holds the state of the training thread, and how many collectives it has completed in each process group.
+`standing` holds how long nothing has happened on this thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OF_TWO = ("send", "recv", "recv_anysource")
 
 
 def is_of_all(name: str) -> bool:
-    """Return whether all ranks of a group make calls of this name equally often.
+    """Return whether all ranks of a group call the collective `name` equally often.
 
     False for calls between two ranks, and for DDP's reductions, which each rank samples at its own times.
     """
@@ -48,7 +48,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Still:
-    """A silence on a training thread, and two limits above which it is a standstill.
+    """How long nothing has happened on a training thread (`for_ns`), and two limits above which that is a standstill.
 
     `limit_ns` applies if ranks wait for other ranks. The longer `alone_limit_ns` applies if all ranks have the same
     position.
@@ -93,7 +93,7 @@ class RankPosition:
 
     @property
     def has_begun_ns(self) -> int:
-        """Start of the silence, in Unix ns."""
+        """The time since which nothing has happened, in Unix ns."""
         return self.seen_unix_ns - (self.still.for_ns if self.still else 0)
 
     @property
@@ -108,7 +108,7 @@ class RankPosition:
         return next((group for group, _ in self.counts if group.name == name), None)
 
     def count(self, group: Group) -> int:
-        """Return how many collectives of a group the rank had completed; 0 if it had entered none."""
+        """Return how many collectives of a group the rank had completed; 0 if none is known."""
         return next((ended for own, ended in self.counts if own == group), 0)
 
     @property
@@ -124,7 +124,7 @@ class RankPosition:
 
 
 def read_position(rank: int, told: Any, seen_unix_ns: int = 0, standing: Any = None) -> RankPosition | None:
-    """Return the state of a rank from the facts in its manifest; None if there is no state."""
+    """Return a rank's state from the facts `moment` (as `told`) and `standing` of its manifest; None if they have none."""
     still = _read_still(standing)
     if not isinstance(told, dict):
         told = standing if still is not None else None

@@ -10,9 +10,10 @@ from collector.format.standstills import Standstill
 
 
 def describe_standstills(found: Iterable[Standstill]) -> str:
-    """Return sentences on the longest standstill (step, length, which ranks waited for which) and the number of all.
+    """Return sentences on the longest standstill (step, length, which ranks waited for which) and on how many there
+    were.
 
-    The job went on after each of these standstills. "" without any.
+    The job went on after each of these standstills. "" if there is none.
     """
     groups = _group(found)
     if not groups:
@@ -44,7 +45,7 @@ def _measure(group: Sequence[Standstill]) -> int:
 
 
 def _choose(group: Sequence[Standstill]) -> Standstill:
-    """Return the longest record whose rank others waited for; without such a record, the longest one."""
+    """Return the longest record of a rank for which others waited; if there is no such rank, the longest record of all."""
     missing = {rank for one in group for rank in one.missing}
     own = [one for one in group if one.rank in missing]
     return max(own or group, key=lambda one: (one.for_ns, -one.rank))

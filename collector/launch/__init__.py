@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. The script's own exit codes and exceptions pass through."""
+    """Run the command with these arguments; by default those of this process. The script's own exit codes and
+    exceptions pass through.
+    """
     from collector.launch.command import run_command
 
     return run_command(sys.argv[1:] if arguments is None else list(arguments))

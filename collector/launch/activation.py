@@ -48,7 +48,7 @@ class Settings:
 
 
 def read_settings(output: str | None, options: str | None, environment: Mapping[str, str]) -> Settings:
-    """Read the settings from the command line, else from the environment.
+    """Read the settings from `output` and `options` of the command line; those that are None come from the environment.
 
     An invalid option is reported and left out; the others are kept. A typing error must neither end a training of weeks
     nor leave it unrecorded.

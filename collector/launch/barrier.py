@@ -39,7 +39,9 @@ class Barrier:
         return json.dumps(asdict(self))
 
     def wait(self, place: str) -> str:
-        """Wait until all processes are at this barrier; return a description of a failure, empty if there was none."""
+        """Wait until all processes have come to `place`, BEGIN or MARK; return a description of a failure, "" if there
+        was none.
+        """
         deadline = time.monotonic() + self.timeout_s
         try:
             self._put(place)
@@ -54,7 +56,7 @@ class Barrier:
         return ""
 
     def leave(self) -> bool:
-        """Record that this process has ended. Return whether it ended before it was ready."""
+        """Note that this process has ended. Return whether it ended before it came to any place of the barrier."""
         self._put(_GONE)
         return not any((Path(self.folder) / f"{place}.{self.name}").exists() for place in (BEGIN, MARK))
 
@@ -91,7 +93,9 @@ def find_barrier() -> Barrier | None:
 
 
 def _is_sound(barrier: Barrier) -> bool:
-    """Return whether a training may wait at this barrier: the variable that names it may come from anybody."""
+    """Return whether the fields are valid, so that a training may wait: anybody may have set the environment variable
+    that they come from.
+    """
     numbers = (barrier.processes, barrier.timeout_s)
     if not all(
         isinstance(number, (int, float)) and 0 <= number <= most for number, most in zip(numbers, _MOST, strict=True)
@@ -102,7 +106,7 @@ def _is_sound(barrier: Barrier) -> bool:
 
 
 def hold(barrier: Barrier, place: str) -> None:
-    """Wait at the barrier, and report a failure on stderr."""
+    """Wait at `place`, BEGIN or MARK, for the other processes of the benchmark, and print a failure to stderr."""
     problem = barrier.wait(place)
     if problem:
         print(f"profiler-run: {problem}", file=sys.stderr)

@@ -16,7 +16,9 @@ LOG_FILE = "log.txt"
 def start_recording(
     folder: Path, options: str | None, words: Sequence[str], environment: Mapping[str, str], own_session: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start `profiler-run` with the arguments `words`. Its output goes to a file in the existing folder."""
+    """Start `profiler-run` with the arguments `words`; `options` are the Profiler's options as JSON. Its output goes to
+    a file in the existing folder. With `own_session`, the process leads a POSIX session of its own.
+    """
     own = [f"--output={folder}", *([] if options is None else [f"--options={options}"])]
     with open(folder / LOG_FILE, "wb", opener=open_inside) as log:
         return subprocess.Popen(

@@ -162,7 +162,9 @@ def _find_pair_problem(given: argparse.Namespace, has_program: bool) -> str:
 
 
 def _split(arguments: Sequence[str], valued: set[str]) -> tuple[list[str], list[str], bool]:
-    """Split the arguments into `profiler-run`'s own and the program's, which begin with the program's name."""
+    """Split the arguments into `profiler-run`'s own and the program's, which begin with the program's name. The third
+    value is True if the name follows `-m`, so it is a module's.
+    """
     position = 0
     while position < len(arguments) and arguments[position].startswith("-"):
         word = arguments[position]

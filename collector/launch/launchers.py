@@ -22,7 +22,9 @@ _OWN_MODULE, _OWN_COMMAND = "collector.launch", "profiler-run"
 
 @dataclass(frozen=True)
 class Workers:
-    """The command of a launcher's workers. `unrecorded` is the option for programs other than Python, else empty."""
+    """The command of a launcher's workers. `unrecorded` is the launcher's option that keeps them from being recorded,
+    such as `--no-python`; "" without one.
+    """
 
     script: str
     arguments: tuple[str, ...]
@@ -56,8 +58,8 @@ def find_launcher(program: Program) -> Launcher | None:
 def wrap_workers(launcher: Launcher, program: Program, own_words: Sequence[str]) -> Program:
     """Return the launcher's command, in which the workers' command is wrapped unless it is already.
 
-    `own_words` are the options for profiler-run in the workers. Workers other than Python stay unchanged, with a line
-    on stderr. UsageError if the launcher is not installed.
+    `own_words` are the options for profiler-run in the workers. Workers that are not run by Python stay unchanged, with
+    a line on stderr. UsageError if the launcher is not installed.
     """
     # The command's own module takes no sub-command where `python -m` names the module of one.
     name = program.name if program.is_module else launcher.modules[0]

@@ -1,4 +1,5 @@
-"""In a run of a pair's base, list the modules that Python loaded from the user's checkout instead of the base's.
+"""A check of the runs of the base, the version of the code with which the user's version is compared: list the modules
+that Python loaded from the user's checkout instead of the base's.
 
 Such modules would be compared with themselves, and the figures would not show it.
 """
@@ -23,7 +24,7 @@ _OWN = ("collector", SERVER)
 
 
 def watch_origin(environment: Mapping[str, str]) -> None:
-    """At the end of a base's process, write the list of the modules that came from the user's checkout."""
+    """In a process that runs the base: at its end, write the list of modules that came from the user's checkout."""
     text = environment.get(VARIABLE, "")
     if not text:
         return

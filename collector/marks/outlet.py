@@ -24,7 +24,9 @@ _log = logging.getLogger("stepscope")
 
 
 class DeviceClock(Protocol):
-    """A timer of ranges on the device, which makes them NVTX ranges too. `close` ends a range; its time comes later."""
+    """A timer of ranges on the device, which makes them NVTX ranges too. `close` ends a range; its device time is known
+    later.
+    """
 
     def open(self, name: str) -> object: ...
 
@@ -52,7 +54,8 @@ class Trainer(Protocol):
 
 
 class Outlet:
-    """The destination of marks. `step` returns the current step, -1 if unknown. `thread[0]` is -2 during a pause.
+    """The destination of marks (ranges, stages, queue depths). `step` returns the current step, -1 if unknown.
+    `thread[0]` is -2 during a pause.
 
     `open_ranges` maps an id to a range that has not ended.
     """

@@ -21,7 +21,7 @@ _NOTHING = {
 
 
 def build_figure(rank: RankRun, kind: str, title: str) -> Any:
-    """Return a `plotly.graph_objects.Figure`: steps, phases, operators or queues.
+    """Return a `plotly.graph_objects.Figure`. `kind` is steps, phases, operators or queues.
 
     OptionError for another kind, UsageError if plotly or the server is not installed, TableMissingError if the run
     lacks the table. For a table without rows, the figure shows a message.

@@ -51,10 +51,10 @@ OPTIONAL = frozenset({"parent_span_id", "device", "stream", "step", "operator_in
 
 @dataclass(frozen=True)
 class SpanChoice:
-    """A selection of spans: categories (None for all), host or device work or both, a range of steps (both ends
-    included).
+    """A selection of spans: `categories` (None for all), `activities` (host work, device work or both), and `steps`
+    (first and last, both included; None for all).
 
-    `workers` selects DataLoader workers, None for all; their numbers stay the same.
+    `workers` are the numbers of the DataLoader workers to include, None for all. The numbers stay the same.
     """
 
     categories: tuple[str, ...] | None = None
@@ -64,7 +64,7 @@ class SpanChoice:
 
 
 def parse_choice(categories: Any, activities: Any, steps: Any) -> SpanChoice:
-    """Return the checked selection of spans. OptionError names an unknown value."""
+    """Return the checked selection of spans, from the arguments of `Run.spans`. OptionError names an unknown value."""
     first = last = None
     if steps is not None:
         try:
@@ -88,7 +88,7 @@ def _check(what: str, given: Any, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def build_spans(rank: RankRun, trace_id: str, choice: SpanChoice) -> pa.Table:
-    """Return the visible spans of a rank, sorted by start. A missing table has none; else raises as `RankRun.table`."""
+    """Return the chosen spans of a rank, sorted by start. A missing table adds none; else raises as `RankRun.table`."""
     pieces: list[pa.Table] = []
     first = 0
     stages = partial(_read_stages, workers=choice.workers)

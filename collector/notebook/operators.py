@@ -24,7 +24,9 @@ DEVICE_WORK = ("kernel", "communication", "memcpy", "memset")
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator of the detailed windows. `shapes` has one row per input shape, with the same sums and their mean."""
+    """One operator of the detailed windows (steps recorded with torch.profiler). `shapes` has one row per input shape,
+    with the same sums and their mean.
+    """
 
     name: str
     count: int
@@ -40,7 +42,7 @@ class Operator:
 
 
 def find_operator(operators: pa.Table, name: str) -> Operator:
-    """Return the sums for one operator. OptionError names the nearest existing name."""
+    """Return the sums over the calls of the operator `name`. OptionError names the nearest existing name."""
     names = operators["name"].cast(pa.string())
     rows = operators.filter(pc.equal(names, name))
     if not rows.num_rows:
@@ -58,8 +60,8 @@ def find_operator(operators: pa.Table, name: str) -> Operator:
 def sum_executions(spans: pa.Table) -> pa.Table:
     """Return the work of each device in each step: step, device, count, start, total_ns, busy_ns and wait_ns.
 
-    `spans` are device spans; only DEVICE_WORK is included. The total runs from the first start to the last end; busy is
-    the union of the work's times, and wait the rest.
+    `spans` are device spans; only DEVICE_WORK is included. total_ns runs from the first start to the last end; busy_ns
+    is the part of it in which any work ran, and wait_ns the rest.
     """
     is_work = pc.is_in(spans["cat"].cast(pa.string()), pa.array(DEVICE_WORK))
     known = spans.filter(pc.and_(is_work, pc.and_(pc.is_valid(spans["step"]), pc.greater(spans["dur"], 0))))

@@ -35,7 +35,7 @@ _TRACKED = "stepscope/"
 class Run(files.Run):
     """A run directory: `manifest`, `ranks`, `rank(r)`; `table` and `frame` read the first rank unless a rank is given.
 
-    With a `redactor`, manifests and tables of its ranks contain none of the user's names.
+    With a `redactor`, the manifests and tables contain none of the names that the user chose.
     """
 
     def __repr__(self) -> str:
@@ -70,9 +70,10 @@ class Run(files.Run):
         return make_frame(self._build_spans(rank, categories, activities, steps), OPTIONAL)
 
     def operator(self, name: str, rank: int | None = None) -> Operator:
-        """Return count, total and mean of one operator of the detailed windows, and the same for each input shape.
+        """Return count, total and mean of one operator, and the same for each input shape.
 
-        OptionError names the nearest operator if none has that name. Raises as `RankRun.table` does.
+        Only the detailed windows (steps recorded with torch.profiler) have operators. OptionError names the nearest
+        operator if none has that name. Raises as `RankRun.table` does.
 
         >>> print(run.operator("aten::mm"))
         """
@@ -81,10 +82,9 @@ class Run(files.Run):
         return find_operator(self.rank(rank).table("operators", OPERATOR_COLUMNS), name)
 
     def statistics(self, rank: int | None = None) -> Statistics:
-        """Return totals by stage and kind of time, with counters, and the wall time of the run. A run without steps has
-        them, too.
+        """Return the total time of each stage by kind of time, its counters, and the wall time of the run.
 
-        Raises as `RankRun.table` does.
+        A run without steps has these, too. Raises as `RankRun.table` does.
 
         >>> run.statistics().frame().sort_values("total_ns")
         """
@@ -104,18 +104,18 @@ class Run(files.Run):
         return Advice(*server.diagnose(self, self.rank(rank).rank))
 
     def metrics(self, rank: int | None = None) -> dict[str, float]:
-        """Return flat numbers for a tracker.
+        """Return numbers without nesting, for an experiment tracker.
 
-        The numbers are: mean, median and p99 step, the mean of each phase and the share of data wait, over the steps
-        that every page averages; and the number of all training steps. Times are in seconds. The p99 is missing for
-        fewer than 20 steps. Raises as `RankRun.table` does.
+        The numbers are: mean, median and p99 step time, the mean of each phase and the fraction of step time in data
+        wait, over the steps that every page averages; and the number of all training steps. Times are in seconds. The
+        p99 is missing for fewer than 20 steps. Raises as `RankRun.table` does.
 
         >>> mlflow.log_metrics(run.metrics())  # or wandb.log(…), or add_scalar(name, value) for each
         """
         return _flatten_figures(self.rank(rank))
 
     def device_executions(self, rank: int | None = None) -> pd.DataFrame:
-        """Return count, total_ns, busy_ns and wait_ns of each device in each step of the detailed windows.
+        """Return count, total_ns, busy_ns and wait_ns of the work of each device in each step of the detailed windows.
 
         The frame is empty without a device.
         """
@@ -135,7 +135,7 @@ class Run(files.Run):
     def write_trace(
         self, path: str | os.PathLike[str], ranks: Sequence[int] | None = None, workers: Sequence[int] | None = None
     ) -> int:
-        """Write the spans of all or some ranks as a trace for Perfetto or chrome://tracing; return the number of
+        """Write the spans of the ranks (None for all) as a trace for Perfetto or chrome://tracing; return the number of
         events.
 
         `workers` selects DataLoader workers by number; the numbers stay the same. Without `workers`, the trace also
@@ -173,11 +173,11 @@ class Run(files.Run):
         self.print_operators(rank)
 
     def print_steps(self, rank: int | None = None) -> None:
-        """Print count, min, max, mean, median, p90, p95, p97, p99 and p99.9 of the training steps and their phases."""
+        """Print count, min, max, mean, median, p90, p95, p97, p99 and p99.9 in ms of training steps and their phases."""
         self._print("steps", summaries.describe_steps, rank, summaries.STEP_COLUMNS)
 
     def print_operators(self, rank: int | None = None) -> None:
-        """Print the operators of the detailed windows, and the device operators if there are any."""
+        """Print the host operators of the detailed windows, and the device operators if there are any."""
         self._print("operators", summaries.describe_operators, rank, ("name", "count", "total_ns", "self_ns"))
         if self.rank(rank).status("kernels").state == "there":
             print()
@@ -194,11 +194,11 @@ class Run(files.Run):
         self._print("steps", summaries.describe_each_step, rank, summaries.STEP_COLUMNS)
 
     def print_device_operators(self, rank: int | None = None) -> None:
-        """Print mean and count of the device operators."""
+        """Print mean time and count of the device operators."""
         self._print("kernels", summaries.describe_kernels, rank, ("name", "count", "total_ns"))
 
     def print_device_executions(self, rank: int | None = None) -> None:
-        """Print total, busy and wait of each device in each step of the detailed windows."""
+        """Print total, busy and waiting time of each device in each step of the detailed windows."""
         print(summaries.describe_executions(self._sum_executions(rank)), end="")
 
     def print_ranges(self, rank: int | None = None) -> None:
@@ -224,7 +224,7 @@ class Run(files.Run):
 def open_run(path: str | Path, base_dir: str | Path | None = None) -> Run:
     """Open the run at a path: the directory that holds `profiler/`, or `profiler/` itself.
 
-    With a `base_dir`, the path may also be a run's id or name below that folder, as in the commands. Raises
+    With a `base_dir`, the path may also be the id or name of a run in this folder, as in the commands. Raises
     RunNotFoundError if no run matches, or if several runs have the name (the message lists their ids); LinkedRunError
     if a link lies inside; NewerSchemaError or TableBrokenError if the manifest cannot be read.
 

@@ -1,4 +1,4 @@
-"""Totals of a rank: the time of each stage by kind of time, relative to the run's wall time."""
+"""Totals of a rank: the time in each stage by kind of time (work, waits, setup), relative to the run's wall time."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _sum_stages(rank: RankRun, wall_ns: int) -> pa.Table:
 
 
 def _extend_counted(sums: pa.Table) -> pa.Array:
-    """Return the processor time. If only some batches of a row were measured, it is extrapolated to all of them."""
+    """Return the processor time of each row. If only some batches of a row were measured, it is extrapolated to all."""
     whole, counted_of, counted = (
         sums[f"{name}_sum"].cast(pa.float64()) for name in ("duration_ns", "counted_of_ns", "cpu_ns")
     )

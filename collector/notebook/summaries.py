@@ -33,7 +33,7 @@ _NAME_WIDTH = 60
 
 
 def describe_steps(steps: pa.Table) -> str:
-    """Return the figures of the averaged steps (batches in an inference run) and their phases, as text, in ms."""
+    """Return the statistics in ms, as text, of the averaged steps (in an inference run: batches) and of their phases."""
     counted = count_as_steps(steps)
     table, noun = counted.steps, counted.noun
     summary = summarize_steps(table)
@@ -60,7 +60,7 @@ def _spell_times(label: str, times: Distribution) -> tuple[str, ...]:
 
 
 def describe_kernels(kernels: pa.Table) -> str:
-    """Return the mean and count of each device operator, longest mean first."""
+    """Return the mean time and the count of each device operator, longest mean first."""
     rows = _sum_by(kernels, "name", ("count", "total_ns"))
     rows.sort(key=lambda row: (-row["mean_ns"], row["name"]))
     nothing = "No device operators were recorded: nothing ran on a device inside a detailed window."
@@ -69,7 +69,7 @@ def describe_kernels(kernels: pa.Table) -> str:
 
 
 def describe_operators(operators: pa.Table) -> str:
-    """Return count, total and mean of each host operator in detailed windows, longest self time first."""
+    """Return count, total, self and mean time of each host operator in detailed windows, longest self time first."""
     rows = _sum_by(operators, "name", ("count", "total_ns", "self_ns"))
     rows.sort(key=lambda row: (-row["self_ns"], row["name"]))
     columns = {"name": "name", "count": "count", "total ms": "total_ns", "self ms": "self_ns", "mean µs": "mean_ns"}
@@ -103,7 +103,7 @@ def describe_each_step(steps: pa.Table) -> str:
 
 
 def describe_executions(executions: pa.Table) -> str:
-    """Return total, busy and wait for each device and step; `executions` is from `operators.sum_executions`."""
+    """Return total, busy and waiting time for each device and step; `executions` is from `operators.sum_executions`."""
     columns = {"step": "step", "device": "device", "executions": "count"}
     columns |= {f"{name} ms": f"{name}_ns" for name in ("total", "busy", "wait")}
     nothing = "No device work was recorded: nothing ran on a device inside a detailed window."
@@ -121,9 +121,9 @@ def describe_ranges(ranges: pa.Table) -> str:
 
 
 def _sum_by(table: pa.Table, key: str, columns: Sequence[str]) -> list[Row]:
-    """Return one row per value of a key, in any order, with the sums of `columns` and the number of `rows`.
+    """Return one row per value of a key, in any order, with the sums of `columns` and the number of summed `rows`.
 
-    A row also has the mean if `columns` has a count.
+    A row also has `mean_ns`, the total per count, if `columns` has a count.
     """
     sums = table.group_by(key, use_threads=False).aggregate([*((name, "sum") for name in columns), ([], "count_all")])
     rows = sums.rename_columns({**{f"{name}_sum": name for name in columns}, "count_all": "rows"}).to_pylist()

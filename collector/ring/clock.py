@@ -33,7 +33,9 @@ class Clock:
         return perf_ns + (self.unix_ns - self.perf_ns - self.epoch_unix_ns)
 
     def unix_to_run(self, unix_ns: int) -> int:
-        """Convert a reading of time_ns, Kineto's clock, or a numpy array of readings, to ns since the epoch."""
+        """Convert `unix_ns` to ns since the epoch: a reading of time_ns or of Kineto's clock, or a numpy array of
+        readings.
+        """
         return unix_ns - self.epoch_unix_ns
 
     def now(self) -> int:

@@ -111,7 +111,9 @@ class MarkLog:
                 self._append(kind, *record)
 
     def name(self, text: str, parent: int = NO_PARENT) -> int:
-        """Return the number of a name below its parent. The name is written unless every reader has it already."""
+        """Return the number of a name in the path with the number `parent`. Write it unless every reader has it
+        already.
+        """
         number = self._names.get((parent, text))
         if number is None or self._is_stale(number):
             with self._lock:

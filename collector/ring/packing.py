@@ -27,7 +27,9 @@ _TIME_BITS = 48
 
 @dataclass(frozen=True)
 class Queues(Generic[Payloads]):
-    """The queues of a DataLoader when a batch was requested. `state` is NOT_READY, READY or READY_UNKNOWN."""
+    """The queues of a DataLoader when a batch was requested. `state` is NOT_READY, READY or READY_UNKNOWN; the other
+    fields count batches: received early, not received yet, and in the queues of the workers and of the pin thread.
+    """
 
     state: Payloads
     out_of_order: Payloads
@@ -37,7 +39,7 @@ class Queues(Generic[Payloads]):
 
 
 def pack_queues(state: int, out_of_order: int, outstanding: int, worker_depth: int, pin_depth: int) -> int:
-    """Return the payload of QUEUE. Depths lie between 0 and MOST_DEPTH."""
+    """Return the payload of the word QUEUE, from the fields of `Queues`. The counts lie between 0 and MOST_DEPTH."""
     return state << 48 | out_of_order << 36 | outstanding << 24 | worker_depth << 12 | pin_depth
 
 
@@ -52,12 +54,12 @@ def unpack_queues(payload: Payloads) -> Queues[Payloads]:
 
 
 def pack_fetch(epoch: int, loader: int) -> int:
-    """Return the payload of LOADER."""
+    """Return the payload of the word LOADER, from epoch and loader number."""
     return epoch << LOADER_BITS | loader & _LOADER_MASK
 
 
 def unpack_fetch(payload: Payloads) -> tuple[Payloads, Payloads]:
-    """Return loader and epoch."""
+    """Return loader number and epoch from the payload of the word LOADER."""
     return payload & _LOADER_MASK, payload >> LOADER_BITS
 
 
@@ -77,5 +79,5 @@ def pack_device_phase(place: int, time_ns: int) -> int:
 
 
 def unpack_device_phase(payload: int) -> tuple[int, int]:
-    """Return the index of the phase and its time in ns."""
+    """Return the index of a phase and its time on the device in ns, from the payload of the word DEVICE_PHASE."""
     return payload >> _TIME_BITS, payload & (1 << _TIME_BITS) - 1

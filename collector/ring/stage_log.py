@@ -36,7 +36,8 @@ _MOST_OPEN_NS = (1 << (62 - _OPEN_BITS)) - 1
 
 
 class Batch(NamedTuple):
-    """The record of a batch. `read_ns` excludes the transforms.
+    """The record of a batch. `asked_ns` is when the wait for the batch's index began, `picked_ns` when the index
+    arrived. `read_ns` excludes the transforms.
 
     If `timed` is 0, `read_ns` is all of the work before collate. `opened` is a result of `pack_opened`, 0 if unknown,
     as in logs of earlier versions.
@@ -138,5 +139,5 @@ def pack_opened(files: int, duration_ns: int) -> int:
 
 
 def unpack_opened(word: int) -> tuple[int, int] | None:
-    """Return the number of files and the ns, None for 0."""
+    """Return the number of opened files and the ns that it took to open them; None for the word 0, which means unknown."""
     return (max((word & ((1 << _OPEN_BITS) - 1)) - 1, 0), word >> _OPEN_BITS) if word > 0 else None

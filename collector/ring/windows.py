@@ -126,7 +126,7 @@ def find_windows(events: Path) -> tuple[Path, ...]:
 
 
 def read_window(path: Path) -> WindowNote:
-    """Read a note. Raise OSError if it is missing, ValueError if it is damaged."""
+    """Read the note of a window. Raise OSError if the file is missing, ValueError if it is damaged."""
     raw = json.loads(read_small_text(path))
     try:
         return WindowNote(**{**raw, "ends_unix_ns": tuple(raw["ends_unix_ns"])})

@@ -255,7 +255,7 @@ class WordReader:
         """Return the newest words that are certainly not overwritten, and clear all slots.
 
         After a lap, the slots after the head hold words of the previous lap, which look like new words. So all slots
-        are cleared. A few words may be written meanwhile; they are cleared too, which leaves a hole.
+        are cleared. Words that the writer adds during the clearing are cleared too, which leaves a hole.
         """
         copy = self._words.copy()
         head = self._read_head()

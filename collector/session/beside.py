@@ -119,7 +119,9 @@ class Beside:
         return float(times.user + times.system)
 
     def _give_up(self) -> str:
-        """If the process is stopped, kill it and return "": its work is done here. Else return why it is left alone."""
+        """If the process is stopped, kill it and return "": this process then does its work. Else return why it is left
+        alone.
+        """
         assert self._process is not None
         if self._is_stopped():
             _log.warning("stepscope: the recorder process was stopped; it is ended, and its work is done here")

@@ -33,8 +33,8 @@ _log = logging.getLogger("stepscope")
 def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
     """Return the lines on a run's verdict.
 
-    There are none if PROFILER_VERDICT is 0, if the server is not installed or fails, or if memory is short. Only the
-    command for the verdict is returned if judging takes too long, or if the job has several ranks. A job holds all its
+    The list is empty if PROFILER_VERDICT is 0, if the server is not installed or fails, or if memory is short. It only
+    has the command for the verdict if judging takes too long, or if the job has several ranks. A job holds all its
     devices until its last rank has ended, and the tables of one rank give no verdict on the others.
     """
     later = f"for the verdict: profiler-server report --brief {shlex.quote(str(run_path))}"

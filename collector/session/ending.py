@@ -28,7 +28,7 @@ def find_last_error() -> BaseException | None:
 
     In a child of multiprocessing the exception is still being handled. Elsewhere the interpreter has stored the
     exception before any `sys.excepthook` runs, so no hook of ours is needed. An interactive session stores every error
-    there, even if the session went on.
+    in this way, even if the session went on.
     """
     if (error := sys.exc_info()[1]) is not None:
         return error
@@ -81,6 +81,6 @@ def count_recorded(rank: RankRun) -> str:
 
 
 def find_missing(rank: RankRun) -> tuple[str, ...]:
-    """Return sentences on the data that a finished rank lacks: its steps or its input."""
+    """Return sentences on what a finished rank did not record: some or all of its steps, or its waits for input."""
     codes = (STEPS_LOST, STEPS_UNSEEN, INPUT_UNSEEN)
     return tuple(warning.text for warning in rank.manifest.warnings if warning.code in codes)

@@ -268,7 +268,9 @@ def _list_ranks(run_path: Path) -> dict[int, Path]:
 
 
 def _set_aside(run_path: Path, launch: Launch) -> Path | None:
-    """Move an earlier run to `earlier/`; return its path, None if another process did it. OutputError if it records."""
+    """Move an earlier run to `earlier/`; return its path there, None if another process moved it. OutputError if the
+    run still records.
+    """
     deadline = time.monotonic() + FREE_S
     while any(is_locked(folder) or _has_begun(folder) for folder in _list_ranks(run_path).values()):
         recording = [rank for rank, folder in _list_ranks(run_path).items() if _is_recording(folder)]

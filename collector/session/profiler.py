@@ -334,7 +334,9 @@ class Profiler:
             self._guard(self._tell_upload)
 
     def _note_end(self, error: BaseException | None, otherwise: str = "") -> None:
-        """Keep the reason for the training's end. After stop() no reason is kept."""
+        """Keep the reason for the training's end: the description of `error`, else `otherwise`. After stop() no reason
+        is kept.
+        """
         if self._recording is not None and self._state in ("recording", "paused"):
             # Str() of a user's exception may raise anything.
             with log_failure("it is not known what ended the training"):

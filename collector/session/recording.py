@@ -37,7 +37,8 @@ _log = logging.getLogger("stepscope")
 
 
 class Recording:
-    """The recording from the first start() to analyse(). Opening it raises OutputError if the folder cannot be written.
+    """The recording from the first start() to analyse(). Making it raises OutputError if the run's folder cannot be
+    written.
 
     Without a sidecar, finish() writes the tables in this process. `ended_by` is the reason for the training's end,
     unless the script's own analyse() ended it.

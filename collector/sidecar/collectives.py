@@ -1,6 +1,7 @@
-"""Rows of `collectives` for calls of the training thread outside of detailed windows.
+"""Rows of the table `collectives` (all-reduce and the like) for calls of the training thread outside of detailed
+windows.
 
-In long runs only some steps are listed. Every rank lists the same steps, so that ranks can be compared.
+In long runs, rows are made for some steps only. Every rank picks the same steps, so that ranks can be compared.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _UNKNOWN = {"name": "(unknown)", "group": ""}
 
 
 class CollectiveRows:
-    """A maker of rows of `collectives` from complete rows of `steps`."""
+    """Makes rows of `collectives` from the calls in complete rows of `steps`."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         self._folder = rank_folder
@@ -64,10 +65,10 @@ class CollectiveRows:
             call.is_open = False
 
     def describe_next(self, ended: int, begun: Call | None) -> dict[str, Any]:
-        """Return facts on the call `begun`. If it is None, return facts on the likely next call: number `ended` of the
-        last training step.
+        """Return name, bytes and process group of the collective `begun`. If it is None: of the call that likely comes
+        next, which is call `ended` (counted from 0) of the last training step.
 
-        Empty if neither is known.
+        Return an empty mapping if neither is known.
         """
         call = begun or (self._usual[ended] if ended < len(self._usual) else None)
         if call is None:
@@ -77,7 +78,9 @@ class CollectiveRows:
         return {"name": kind["name"], "bytes": call.bytes, "is_begun": begun is not None, "group": group}
 
     def describe_groups(self, calls: Sequence[Call]) -> list[dict[str, Any]]:
-        """Return each process group with its number of ended collectives. `calls` are those of the open row."""
+        """Return each process group with its number of ended collectives. `calls` are the calls of the `steps` row that
+        is still open.
+        """
         if not self._kinds:
             self._find_kind(0)
         kinds = [self._find_kind(call.what) for call in calls]
@@ -126,7 +129,7 @@ class CollectiveRows:
 
 
 def is_listed(step: int, calls: int) -> bool:
-    """Return whether the calls of a step are listed, given the number of calls before the step."""
+    """Return whether the calls of training step `step` get rows. `calls` is the number of calls before the step."""
     every, bound = 1, THIN_FROM
     while calls >= bound:
         every, bound = 16 * every, 16 * bound

@@ -1,4 +1,6 @@
-"""Warnings about gaps in a run: unseen steps and input, lost steps, tables that were not written."""
+"""Warnings about gaps in a run: training steps or data loading that the hooks did not see, steps without a row, tables
+that cannot be written.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ NO_STEP_FOUND = "No training step was found: call profiler.step() after each ste
 
 
 def warn_of_lost_steps(ended: int, recorded: int) -> tuple[Warn, ...]:
-    """Return a warning if the training thread ended more steps than the run has rows, else nothing."""
+    """Return a warning if `ended`, the number of steps that the training thread ended, is above the number of rows,
+    `recorded`.
+    """
     if recorded >= ended:
         return ()
     text = (
@@ -43,7 +47,7 @@ def spell_problem(error: OSError, rank_folder: Path) -> str:
 
 
 def spell_remedy(error: OSError) -> str:
-    """Return text on what the user can do about a system error."""
+    """Return text on what the user can do about an OSError from writing files."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "Free space on the disk"
     if error.errno in (errno.EMFILE, errno.ENFILE):
@@ -72,7 +76,7 @@ _BATCHES = (
 
 @dataclass
 class Seen:
-    """Sums over training steps and evaluation batches.
+    """Sums over training steps and evaluation batches. `input_ns` is the time that the steps waited for data.
 
     `gapped_steps` counts the steps that lie outside of known calls for more than UNSEEN_FRAC of their time.
     `called_batches` counts the batches that are known only from a call of the model.
@@ -99,7 +103,9 @@ class Seen:
         self.called_batches += is_called
 
     def list_warnings(self, is_over: bool) -> tuple[Warn, ...]:
-        """Return warnings about unseen steps and input. A run without steps gets a warning only if `is_over`."""
+        """Return warnings that training steps or data loading were not seen. `is_over` is True once the run has ended:
+        only then a run without any steps or batches gets a warning.
+        """
         if is_over and not self.steps and not self.batches:
             return (Warn(STEPS_UNSEEN, NO_STEP_FOUND),)
         if not self.steps and self.called_batches > 1:

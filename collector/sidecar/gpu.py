@@ -100,8 +100,8 @@ class Gpus:
 
 
 def read_throttling(reasons: int) -> int:
-    """Return the value of the metric `throttle_flags` for NVML's bits. An idle GPU, or a GPU with a clock set by hand,
-    is not throttled.
+    """Return the value of the metric `throttle_flags` for NVML's bits of reasons why the clock is lowered. Idleness and
+    a clock set by hand are not throttling.
     """
     flags = sum(flag for flag, bits in _THROTTLING.items() if reasons & bits)
     return flags or (OTHER if reasons & _HARDWARE_SLOWDOWN else 0)

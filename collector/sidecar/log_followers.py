@@ -29,8 +29,8 @@ class LogFollower(Generic[LogT]):
     """A follower of every log of one kind. A log that is read to its end is removed once its rows are on disk.
 
     `pattern` matches the file names of the kind, `fields` is the number of fields of a record. `make` builds a log from
-    its ring and the `checkpoint` of an earlier process. `number` orders logs that are found at once; the default order
-    is by name.
+    its ring and the `checkpoint` of an earlier process. `number` gives the order of logs that are found at the same
+    time; by default they are in order of their names.
     """
 
     def __init__(
@@ -52,7 +52,9 @@ class LogFollower(Generic[LogT]):
         return self._lost + sum(log.ring.lost for log in self._followed.values())
 
     def follow(self) -> Iterator[LogT]:
-        """Yield each log that may have grown, new logs included. Read it before taking the next one."""
+        """Yield each log that may have grown, new logs included. The caller reads each log before it takes the next
+        one.
+        """
         self._find()
         for name, log in list(self._followed.items()):
             # Asked before the last read: everything that the process wrote before its end can then be read.

@@ -36,7 +36,9 @@ LOCK_FILE = "recorder.lock"
 
 @contextlib.contextmanager
 def hold_lock(rank_folder: Path, timeout_s: float = 0.0) -> Iterator[bool]:
-    """Hold the lock of a rank during the block. Yield False if another process still holds the lock after the time-out."""
+    """Hold the lock of a rank during the block. Yield True with the lock, False if another process still holds it after
+    the time-out.
+    """
     descriptor = open_inside(events_path(rank_folder) / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield _wait_for(descriptor, timeout_s)

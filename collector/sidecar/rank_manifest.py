@@ -20,7 +20,9 @@ from collector.sidecar.coverage_warnings import STEPS_UNSEEN
 def build_manifest(
     notes: Notes, described: dict[str, Any], failed: dict[str, str], cpu_frac: float | None
 ) -> RankManifest:
-    """Build rank.json from the notes of the training process and the descriptions of the assemblers."""
+    """Build rank.json from the notes of the training process and `described`, the fields of the assemblers. `failed`
+    maps an assembler that was switched off to the reason. `cpu_frac` is the sidecar's share of a processor.
+    """
     signals = {name: Signal(name, **entry) for name, entry in notes.signals.items()}  # type: ignore[arg-type]
     signals |= {signal.name: signal for signal in read_signals(described)}
     signals |= {name: Signal(name, "failed", reason) for name, reason in failed.items()}
@@ -60,8 +62,8 @@ def read_signals(described: dict[str, Any]) -> list[Signal]:
 
 
 def _read_all(kind: Any, entries: Any) -> list[Any]:
-    """Return each mapping in `entries` as the dataclass `kind`, without undeclared keys, and other entries as
-    they are.
+    """Return each mapping in `entries` as an instance of the dataclass `kind`. Keys that `kind` lacks are ignored;
+    entries that are no mappings stay as they are.
     """
     names = {entry.name for entry in dataclasses.fields(kind)}
     return [
@@ -77,11 +79,11 @@ _MOST_ROWS = 5_000_000
 def measure_overhead(
     timed: dict[str, Any], described: dict[str, Any], windows: tuple[Window, ...], sidecar_cpu_frac: float | None
 ) -> Overhead:
-    """Return the cost of recording: the hooks per step, the stall of the windows, and the sidecar's share of a
+    """Return the cost of recording: the hooks per step, the pauses by detailed windows, and the sidecar's share of a
     processor.
 
-    The cost of the hooks is None without their timings or without steps. In `described`, `cost` has the hook calls of
-    all training steps, and `mean_step_ns` the mean step that readers see.
+    The cost of the hooks is None without their timings (in `timed`) or without steps. In `described`, `cost` holds the
+    number of hook calls in all training steps, and `mean_step_ns` the mean step as pages show it.
     """
     stall, cost = sum(window.stall_ns for window in windows), described.get("cost", {})
     steps, hooks = cost.get("steps", 0), timed.get("hook_ns")
@@ -106,7 +108,8 @@ def find_mean_step(rank_folder: Path) -> float | None:
 
 
 def _sum_hooks(calls: dict[str, float], hooks: dict[str, Any]) -> tuple[float, float | None, float | None]:
-    """Return the cost of a step's hook calls in ns, with a lower and an upper bound.
+    """Return the time of all hook calls of a step in ns, with a lower and an upper bound. `calls` is the number of
+    calls per step of each hook.
 
     Both bounds are None if any hook was timed without bounds. The errors of the hooks are added as independent errors.
     """

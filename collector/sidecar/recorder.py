@@ -49,7 +49,7 @@ _log = logging.getLogger("stepscope")
 
 
 class Recorder:
-    """The recorder that turns `events/` of one rank into tables. Call `poll` often, `finish` once."""
+    """Makes tables from the logs in `events/` of one rank. Call `poll` often, `finish` once."""
 
     def __init__(self, rank_folder: Path, log: Path | None = None, trainer: int = 0) -> None:
         """Continue at the point where the last recorder stopped. Raise OSError or ValueError if the notes cannot be
@@ -87,7 +87,7 @@ class Recorder:
         return False
 
     def poll(self) -> None:
-        """Collect new rows. Write all held rows if the last write is long enough ago."""
+        """Collect new rows. Write all rows that are kept in memory, if the last write is long enough ago."""
         made = self._assembly.poll()
         self._hold(made)
         self._assembly.watch(made)
@@ -95,10 +95,10 @@ class Recorder:
             self.flush()
 
     def finish(self, state: str) -> None:
-        """Collect the last rows, write them, merge the files of each table, and note how the rank ended.
+        """Collect the last rows, write them, merge the files of each table, and write to rank.json how the rank ended.
 
-        The last checkpoint and its source data stay until the very end, so that a process that takes over can repeat
-        the rest. If the disk fails, the rank stays unfinished.
+        The last checkpoint and the event logs behind it stay until the very end, so that a process that takes over can
+        repeat the rest. If the disk fails, the rank stays unfinished.
         """
         self._hold(self._assembly.finish())
         self.problem = None
@@ -121,7 +121,9 @@ class Recorder:
                 remove_tree(events_path(self.rank_folder), _EVENTS)
 
     def _settle(self) -> bool:
-        """Remove the parts of merged tables, and sync the parts of others to the disk. False if the disk fails."""
+        """Remove the partial files of merged tables, and sync those of the other tables to the disk. Return False if
+        the disk fails.
+        """
         try:
             parts.remove_parts(self.rank_folder, TABLES)
         except OSError as error:

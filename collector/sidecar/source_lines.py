@@ -1,4 +1,5 @@
-"""The text of the user's lines with most samples of the training thread, and checksums of the files of these lines.
+"""The source lines of the user's code in which most samples of the training thread lie, and checksums of the files of
+these lines.
 
 The files are read during the run, while they are still the files that the run uses.
 """
@@ -35,7 +36,9 @@ class SourceLines:
         self._files: dict[str, list[str]] = {}
 
     def read(self, samples: Mapping[Place, int]) -> dict[str, dict[str, str]]:
-        """Map each file to its lines with most samples. These map the line number, as text for JSON, to the line."""
+        """Return the text of the lines with most samples, by file and by line number (as text, for JSON). `samples`
+        counts samples per (file, line).
+        """
         found: dict[str, dict[str, str]] = {}
         for (file, line), _ in Counter(samples).most_common(MOST_LINES):
             text = self._find(file, line)
@@ -44,7 +47,7 @@ class SourceLines:
         return found
 
     def sum_up(self) -> dict[str, str]:
-        """Return checksums of all lines of the files read so far, by file: four hexadecimal digits for each line."""
+        """Map each file read so far to checksums of all its lines: four hexadecimal digits per line, joined."""
         sums: dict[str, str] = {}
         left = _MOST_SUMS
         for file, lines in self._files.items():

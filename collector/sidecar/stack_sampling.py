@@ -52,7 +52,9 @@ class Frame(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """A stack as text: a line per frame, the outermost first. The first `entry` lines lie outside of `stage`."""
+    """A stack as text: a line per frame, the outermost first. `stage` is its stage of the data pipeline, None outside
+    of one; the first `entry` lines are the callers of the stage.
+    """
 
     text: str
     stage: str | None
@@ -94,7 +96,7 @@ class StackBook:
         return len(self._stacks) - 1
 
     def forget(self) -> None:
-        """Forget the known addresses, so that the code at each address is read again."""
+        """Forget which code lies at which address, so that the code at each address is read again."""
         self._places.clear()
 
     def _find(self, reader: StackReader, place: Place) -> int:
@@ -280,8 +282,8 @@ class StackSampler:
         return max(random.uniform(0.5, 1.5) * max(1.0 / RATE_PER_S, crowded_s), min(owed_s, 1.0), _LEAST_WAIT_S)
 
     def _note_lateness(self, late_s: float) -> None:
-        """Update the mean lateness of this thread's wake-ups. It shows whether processors are scarce; each sample then
-        slows the training.
+        """Update the mean delay of this thread's wake-ups. A long delay shows that processors are scarce: then each
+        sample slows the training.
         """
         self._late_s += (late_s - self._late_s) / 16
 
@@ -329,6 +331,8 @@ class StackSampler:
 
 
 def _stay_behind() -> None:
-    """Make this thread wait for the end of a time slice when it wakes up, instead of preempting another thread."""
+    """Make this thread, when it wakes up, wait for the end of another thread's time slice, instead of preempting that
+    thread.
+    """
     with contextlib.suppress(OSError, AttributeError):  # AttributeError: not on Linux
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -48,11 +48,12 @@ def lend_log_file() -> Iterator[tuple[int, ...]]:
 
 
 def say_on_terminal(pid: int, terminal: list[int], text: str) -> bool:
-    """Write a line to the stderr of a process. Return False if stderr is missing, is another file now, or is full.
+    """Write a line to the stderr of process `pid`. Return False if stderr is missing or full, or is not `terminal`, the
+    result of `describe_terminal` in that process.
 
-    A lent regular file is used directly. Any other stderr is opened for this line only: an open descriptor would keep a
-    pipe open after the training's end, and the pipe's reader would wait. The write never waits for a reader, and never
-    takes over a terminal.
+    An inherited duplicate of stderr is used if there is one. Otherwise stderr is opened for this line only: an open
+    descriptor would keep a pipe open after the training's end, and the pipe's reader would wait. The write never waits
+    for a reader, and never makes a terminal the controlling one of this process.
     """
     line = "".join(letter if letter.isprintable() else " " for letter in text)[:_LONGEST] + "\n"
     path = f"/proc/{pid}/fd/{_STDERR}"

@@ -43,7 +43,7 @@ class Rates:
         return max(count - before[1], 0.0) / (now - before[0])
 
     def sample(self, source: str, pid: int, counters: Mapping[str, float | None]) -> Iterator[Sample]:
-        """Yield the growth per second of each counter that has a value."""
+        """Yield the growth per second of each counter of `counters` (metric to count) that is not None."""
         for metric, count in counters.items():
             rate = self.grow((source, pid, metric), count) if count is not None else None
             if rate is not None:
@@ -175,7 +175,9 @@ def _read_disk_bytes(process: psutil.Process) -> float | None:
 
 
 def _read_schedule(pid: int) -> dict[str, float]:
-    """Return the seconds that a main thread ran and that it waited for a processor; empty outside of Linux."""
+    """Return two totals in seconds of a process's main thread: running, and waiting for a processor. Empty outside of
+    Linux.
+    """
     try:
         ran_ns, waited_ns, _ = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
         return {
@@ -239,10 +241,11 @@ _PRESSURE = Path("/proc/pressure/memory")
 
 
 class Pressure:
-    """Samples of the shortage of processors and memory, of the sources `cgroup` and `system`; none if unknown.
+    """Samples of how much a CPU quota stopped processes, and of waits for memory. A figure is left out if the kernel
+    lacks it.
 
-    A quota of any group above the process can stop the process. So the sample is from the group that stopped most
-    processors.
+    The quota of the process's cgroup, or of any group above it, can stop the process. So the sample is from the group
+    whose quota stopped most processors.
     """
 
     def __init__(self, pid: int, root: Path = _ROOT, proc: Path = Path("/proc")) -> None:
@@ -265,8 +268,8 @@ class Pressure:
             yield from self._sample_memory(self._memory)
 
     def _measure_stops(self, at: int, file: Path) -> tuple[float, float] | None:
-        """Return two figures since the last call: the number of a group's processors that were stopped, and the share
-        of periods with a stop.
+        """Return two figures on a CPU quota since the last call: the mean number of stopped processors, and the share
+        of quota periods with a stop. `at` is the index of `file`, a cpu.stat. None at the first call.
         """
         counts = read_counts(file)
         stopped_s = counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / 1e9
@@ -322,7 +325,9 @@ def read_counts(file: Path) -> dict[str, int]:
 
 
 def read_stalled_us(file: Path) -> int | None:
-    """Return the microseconds in which at least one process waited for memory; None if the kernel does not report them."""
+    """Return the total µs in which at least one process waited for memory; None if the kernel does not report the
+    total.
+    """
     try:
         first = file.read_text(encoding="ascii").splitlines()[0].split()
     except (OSError, ValueError, IndexError):

@@ -108,14 +108,17 @@ class _EndWatch:
         self.computed = perf_counter_ns()
 
     def close(self) -> bool:
-        """Remove the hook from the graph, which may be used again. Return whether all gradients were computed."""
+        """Remove the hook from the autograd graph, because the script may use the graph again. Return whether all
+        gradients were computed.
+        """
         self._handle.remove()
         return self.computed > 0
 
 
 def _make_end_watch() -> Callable[[tuple[Any, ...]], _EndWatch | None]:
     """Return a function that takes the arguments of a backward and begins to watch it, in about 3 µs. The function
-    returns None for a compiled backward and for roots without a graph."""
+    returns None for a compiled backward, and for tensors without an autograd graph.
+    """
     queue = torch.autograd.Variable._execution_engine.queue_callback
 
     def watch_end(args: tuple[Any, ...]) -> _EndWatch | None:

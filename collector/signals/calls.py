@@ -50,7 +50,9 @@ _LEFT_OUT = tuple(
 
 @dataclass
 class Place:
-    """Sums over the calls of one module class at one line."""
+    """Sums over the calls of one module class at one line. `useful` and `longest` sum the shares of `Padding`; `again`
+    counts calls that repeat a call of their step, `known` the rows, of `compared`, that an earlier step had already.
+    """
 
     calls: int = 0
     padded: int = 0
@@ -71,7 +73,9 @@ class Place:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the module's parameters changed after the first look. If so, its results cannot be reused."""
+        """Whether the module's parameters changed after the first call that was read. If so, its results cannot be
+        reused.
+        """
         module = self.module() if self.module is not None else None
         return module is not None and hash_parameters(module) != self.state
 
@@ -95,7 +99,9 @@ class Place:
 
 
 class CallLook:
-    """The sums of all looks at calls. In the steps of a look, `see` receives each call of an outermost module."""
+    """Sums over calls of outermost modules in the few steps that are read. In such a step, `see` receives each of these
+    calls.
+    """
 
     def __init__(self) -> None:
         self.places: dict[tuple[str, str], Place] = {}
@@ -157,7 +163,7 @@ class CallLook:
             place.first_seen.update(dict.fromkeys(found - place.first_seen.keys(), self.step))
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return the fact: the places with padding or repeated calls."""
+        """Return the fact for rank.json: a mapping for each place in the code with padding or repeated calls."""
         for place in self.places.values():
             place.known *= not place.is_changed
         seen = [(key, place) for key, place in self.places.items() if place.padded or place.again or place.known]
@@ -194,7 +200,8 @@ def _is_mask(array: npt.NDArray[Any]) -> bool:
 
 
 def find_padding(array: npt.NDArray[Any]) -> Padding | None:
-    """Return the padding of rows that end, or begin, with one fill value at different lengths; None without such rows.
+    """Return the padding of rows that one value fills up, at their end or at their start, from different places on;
+    None without such rows.
 
     The array has the shape batch × time, batch × time × features or batch × features × time.
     """
@@ -228,7 +235,9 @@ def _find_tail(rows: npt.NDArray[Any], count: int) -> Padding | None:
 
 
 def _is_drawn(lengths: npt.NDArray[np.int64], width: int) -> bool:
-    """Return whether the lengths are not those of sequences: too few differ, or they are the steps of a causal mask."""
+    """Return whether `lengths`, the unpadded lengths of the rows, cannot be those of real sequences: too few differ, or
+    they grow evenly as in a causal mask.
+    """
     import numpy as np
 
     return len(np.unique(lengths)) < LEAST_LENGTHS or len(np.unique(np.diff(lengths))) == 1

@@ -84,7 +84,9 @@ class CommunicationSignal(Signal):
 
 
 class _Calls:
-    """A writer of collective calls to the log. After an error, calls are still timed but no longer listed."""
+    """Writes calls of collectives to the log. After an error it writes no more; the time of the calls is still
+    measured.
+    """
 
     def __init__(self, context: SignalContext) -> None:
         self._context = context
@@ -112,7 +114,9 @@ class _Calls:
         return describe
 
     def write(self, kind: tuple[str, str, Any], size: int, group: Any, waits: bool = False) -> None:
-        """Write a call to the log. If its kind is new, also write the kind to the notes."""
+        """Write a call to the log. A new kind is also written to the notes. `size` is the number of bytes; `waits`
+        means that a wait for the call will follow.
+        """
         what = self._kinds.get(kind)
         if what is None:
             what = self._add_kind(kind, group)
@@ -148,7 +152,9 @@ class _Calls:
 
 
 def _describe_group(group: Any) -> dict[str, Any]:
-    """Return the label and the ranks of a group. `ranks` is empty for the whole job and for more than 256 ranks."""
+    """Return the label and the ranks of a group. `ranks` is empty for a group of all ranks, and for a group of more
+    than 256.
+    """
     told: dict[str, Any] = {"label": str(getattr(group, "group_desc", ""))[:_LONGEST_LABEL]}
     try:
         ranks = torch.distributed.get_process_group_ranks(group)
@@ -175,7 +181,7 @@ def _measure(sent: Any) -> tuple[int, Any]:
 
 
 class _Reductions:
-    """A reader of DDP's own records of reductions, for modules on the CPU that were called in the first steps."""
+    """Reads DDP's own records of gradient reductions, for DDP modules on the CPU that were called in the first steps."""
 
     def __init__(self, context: SignalContext, calls: _Calls) -> None:
         from torch.nn.parallel import DistributedDataParallel

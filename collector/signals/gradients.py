@@ -37,7 +37,9 @@ _MOST_FRAMES, _MOST_NAMES = 64, 2_000
 
 @dataclass
 class _Written:
-    """A parameter with an unused gradient, the indexes of the backwards that wrote it, its version at the first one."""
+    """A parameter with a gradient that no update has used yet. `version` is the parameter's version counter when the
+    gradient was first written; `backwards` are the indexes of the backwards that wrote it.
+    """
 
     parameter: weakref.ref[Any]
     version: int
@@ -115,7 +117,7 @@ class GradientLook:
     def finish(self, optimizers: Iterable[Any] = ()) -> dict[str, Any] | None:
         """Return the fact for rank.json; None if every gradient was used, or may have been used.
 
-        `optimizers` are those that stepped earlier.
+        `optimizers` are the optimizers that made updates before these steps.
         """
         for parameter in (each for optimizer in optimizers for each in _list_parameters(optimizer)):
             self._updated.setdefault(id(parameter), weakref.ref(parameter))
@@ -167,7 +169,7 @@ class GradientLook:
             self._thrown.setdefault(key, []).extend(written.backwards)
 
     def _find_unheld(self) -> set[int]:
-        """Return the parameters that no optimizer has updated, and whose gradients stay."""
+        """Return the ids of the parameters that no optimizer has updated, and whose gradients stay."""
         return {
             key
             for key, written in self._written.items()
@@ -177,7 +179,7 @@ class GradientLook:
         }
 
     def _list_needless(self, parameters: set[int]) -> list[list[int]]:
-        """Return ranges of needless nodes.
+        """Return ranges of needless nodes; `parameters` are the ids of parameters with wasted gradients.
 
         A range is: its first and last node number, how often the nodes ran before, and 2 if all computed gradients are
         wasted, 1 if only a part of them.
@@ -215,7 +217,8 @@ def _find_edge(root: Any) -> Any:
 
 
 def _walk(roots: list[Any], most: int) -> list[tuple[int, tuple[int, ...], Any]]:
-    """Return the nodes of a graph, successors first: (number, indexes of the successors, leaf that the node writes to).
+    """Return the nodes of the autograd graph behind `roots`, successors first: (number, indexes of the successors, leaf
+    that the node writes to).
 
     Empty if the graph has more than `most` nodes.
     """
@@ -257,7 +260,9 @@ def _list_parameters(optimizer: Any) -> Iterator[Any]:
 
 
 def _list_code(names: Mapping[str, Any]) -> Iterator[CodeType]:
-    """Yield the code of the functions and methods of a module, also of those that it imports from other scripts."""
+    """Yield the code of the functions and methods of a module with the namespace `names`, also of those that it imports
+    from other scripts.
+    """
     for value in list(names.values())[:_MOST_NAMES]:
         members: Iterable[Any] = (value,)
         if isinstance(value, type):

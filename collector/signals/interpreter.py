@@ -83,7 +83,9 @@ class StacksSignal(Signal):
         self._context.stack_reader = 0
 
     def _look_again(self, step: int) -> None:
-        """Offer the calling thread again, at most once a second, if the training thread or the reader has changed."""
+        """Announce the calling thread to the sidecar as the training thread whose stacks it may read: at most once a
+        second, and only if the thread or the sidecar is a new one.
+        """
         now = time.perf_counter_ns()
         if now >= self._next_ns:
             self._next_ns = now + _LOOK_NS

@@ -280,8 +280,9 @@ class _EndOfThread:
 
 
 class _Window:
-    """One session on the calling thread. `ends_unix_ns` are the ends of its steps on Kineto's clock. `usual_ns` is the length
-    of the step before, None if unknown."""
+    """One session on the calling thread. `ends_unix_ns` are the ends of its steps on Kineto's clock. `usual_ns` is the
+    duration of the step before the window, None if unknown.
+    """
 
     def __init__(self, step: int, plan: Order, options: Options, usual_ns: int | None = None) -> None:
         before = time.perf_counter_ns()

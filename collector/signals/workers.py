@@ -33,7 +33,7 @@ PERIOD = 7
 
 
 class SamplerSums:
-    """The times of timed calls to the sampler of one loader.
+    """Sums of the durations of calls to the sampler of one loader. Only some calls are timed.
 
     The first call of an epoch has its own sum, because it may shuffle the whole data set.
     """
@@ -187,7 +187,9 @@ class WorkersSignal(Signal):
             self._patch(*kinds, stateful)
 
     def _patch(self, with_workers: Any, without: Any, holder: Any) -> None:
-        """Patch the iterator classes of one kind of loader. `holder` is the module that has its `_worker_loop`."""
+        """Patch the iterator classes of one kind of loader: the one with workers, and the one without. `holder` is the
+        module that has its `_worker_loop`.
+        """
         undo = self._context.undo
         undo.patch(with_workers, "__init__", self._make_init_with_workers(with_workers.__init__, holder))
         undo.patch(with_workers, "_reset", self._make_reset(with_workers._reset))

@@ -1,4 +1,4 @@
-"""The record of a rank's uploaded files, for later upload processes: a hidden file beside the rank's tables."""
+"""The record of the files of a rank that are uploaded, for later upload processes: a hidden file beside its tables."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NAME = ".upload.json"
 
 @dataclass
 class UploadLedger:
-    """The state of an upload.
+    """The state of the upload of a rank.
 
-    `files` maps each file at `url` to its local size in bytes and its modification time in ns when it was sent.
-    `shift_ns` was added to the times in the files. `problem` is why the last attempt failed, "" if it succeeded.
-    `is_final`: another attempt would fail, too. `is_taken`: another run is at the URL. `is_done`: the rank has ended
-    and all files are uploaded.
+    `files` maps each file at `url` to the size in bytes and the modification time in ns that the local file had when it
+    was sent. `shift_ns` was added to the times in the files. `problem` is why the last attempt failed, "" if it
+    succeeded. `is_final`: another attempt would fail, too. `is_taken`: another run is at the URL. `is_done`: the rank
+    has ended and all files are uploaded.
     """
 
     url: str

@@ -33,7 +33,7 @@ _log = logging.getLogger("stepscope")
 
 
 def start_upload(rank_folder: Path, url: str) -> subprocess.Popen[bytes]:
-    """Start the process in a session of its own. Raise OSError if that fails."""
+    """Start the upload process, in a session of its own. Raise OSError if that fails."""
     with open(rank_folder / LOG_FILE, "ab", opener=open_inside) as output:
         return subprocess.Popen(
             [sys.executable, "-m", "collector.storage.process", str(rank_folder), url],
@@ -56,7 +56,7 @@ class Follower:
         self._failures = 0
 
     def follow(self) -> bool:
-        """Upload until the rank has ended and all is uploaded. Return False if that fails, or the run is removed."""
+        """Upload until the rank has ended and all is uploaded. Return False if the upload fails, or the run is removed."""
         given_up_s = float("inf")
         while self._folder.is_dir():
             has_ended = is_over(self._folder)
@@ -88,7 +88,7 @@ class Follower:
 
 
 def is_over(rank_folder: Path) -> bool:
-    """Return whether the files are final: the rank is finished, or no process is left that could write."""
+    """Return whether the files of a rank are final: the rank is finished, or no process is left that could write."""
     if has_ended(rank_folder):
         return True
     try:

@@ -27,7 +27,7 @@ _TIME = "start_ns"
 
 
 def shift_file(source: Path, name: str, target: Path, shift_ns: int) -> None:
-    """Copy a file of a rank; the times in a table or a manifest are shifted."""
+    """Copy a file of a rank; `name` is its path in the rank. `shift_ns` is added to the times in a table or a manifest."""
     if name == RANK_FILE:
         target.write_text(shift_manifest(read_small_text(source), shift_ns), encoding="utf-8")
     elif source.suffix == ".parquet":
@@ -65,7 +65,7 @@ _LEDGER_EVERY = 20
 
 
 class RankUpload:
-    """The upload of one rank to a URL. Each call of `upload` copies new files."""
+    """The upload of one rank to a URL. Each call of `upload` copies the files that are new or have changed."""
 
     def __init__(self, rank_folder: Path, url: str) -> None:
         self._folder = rank_folder
@@ -105,8 +105,7 @@ class RankUpload:
         return {str(path)[len(start) :] for path in found}
 
     def finish(self) -> None:
-        """Upload the missing files, then remove files at the URL that no longer exist locally, because they were
-        merged.
+        """Upload the missing files, then remove files at the URL whose local files are gone, because they were merged.
 
         The URL is listed again, because someone may have emptied the bucket. Errors of the file system pass through.
         """
@@ -152,8 +151,8 @@ def _put(remote: Remote, source: Path, target: str) -> None:
 def join_run(run_path: Path, remote: Remote) -> int:
     """Write run.json to a URL, unless another host of the job was first. Return the ns to add to local times.
 
-    The shift is needed because times at the URL begin at the epoch of the first host. Raise OutputError if another run
-    is at the URL.
+    Times at the URL count from the epoch of the first host, so other hosts must shift theirs. Raise OutputError if
+    another run is at the URL.
     """
     text = read_small_text(layout.run_file(run_path))
     ours = decode_manifest(RunManifest, text, str(layout.run_file(run_path)))

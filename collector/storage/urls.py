@@ -101,7 +101,7 @@ def open_remote(url: str) -> Remote:
 
 
 def explain(error: BaseException) -> str:
-    """Return a one-line reason why a URL or folder could not be opened."""
+    """Return a one-line reason why a URL or folder could not be opened, from the exception."""
     if lacks_keys(error):
         return "there are no credentials for it (for s3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)"
     text = " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
@@ -113,5 +113,5 @@ def explain(error: BaseException) -> str:
 
 
 def lacks_keys(error: BaseException) -> bool:
-    """Return whether credentials are missing or refused, so that another attempt would fail, too."""
+    """Return whether the exception is due to missing or refused credentials, so that another attempt would fail, too."""
     return type(error).__name__ in _KEYS_MISSING or isinstance(error, PermissionError)

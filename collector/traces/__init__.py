@@ -1,6 +1,6 @@
-"""Read and write trace files, and make runs from them. `formats` has one file per trace format.
+"""Read and write trace files, and make runs (profiles that the server shows) from them.
 
-Must not import torch.
+`formats` has one file per trace format. This package must not import torch.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""One operator call in a trace, with its floating-point operations and its least bytes.
+"""One operator call in a trace, with an estimate of its floating-point operations and of its least bytes.
 
-The estimate counts the arithmetic in the operator's definition: a multiplication and an addition are two operations, an
+Counted is the arithmetic in the operator's definition: a multiplication and an addition are two operations, an
 exponential or a root is one. Differences of an implementation are ignored (recomputation, padding to tiles, savings by
-Winograd or FFT). The least bytes are every input read once and every output written once. No cache can do with fewer
-bytes.
+Winograd or FFT). The least bytes are those of every input read once and every output written once. No cache can do with
+fewer bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_TENSORS = 100_000
 
 @dataclass(frozen=True)
 class Work:
-    """The least work of a call: floating-point operations, and bytes read and written."""
+    """The least work of an operator call: floating-point operations, and bytes read and written."""
 
     flops: float
     moved_bytes: float
@@ -39,8 +39,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Call:
-    """The arguments of a call, by position. `tensors` has the shape of each tensor, None for other arguments; `lists`
-    has the shapes of tensor lists.
+    """The arguments of an operator call, by position. `tensors` has a shape for each argument that is a tensor, else
+    None. `lists` has for each argument the shapes of its list of tensors, () for other arguments.
     """
 
     tensors: tuple[Shape | None, ...]
@@ -49,16 +49,16 @@ class Call:
     values: tuple[str, ...]
 
     def shape(self, index: int) -> Shape | None:
-        """Return the shape of a tensor, None for other arguments. An empty shape is a scalar tensor."""
+        """Return the shape of the argument at `index`, None if it is no tensor. A scalar tensor has the shape ()."""
         return self.tensors[index] if index < len(self.tensors) else None
 
     def element_bytes(self, index: int) -> int:
-        """Return the bytes of one element of a tensor; 4, for float32, if the dtype is unknown."""
+        """Return the bytes of one element of the tensor at `index`; 4, as for float32, if its dtype is unknown."""
         known = find_element_bytes(self.dtypes[index]) if index < len(self.dtypes) else None
         return UNKNOWN_ELEMENT_BYTES if known is None else known
 
     def tensor_bytes(self, index: int) -> int:
-        """Return the bytes of a tensor, 0 for other arguments."""
+        """Return the bytes of the tensor at `index`, 0 if that argument is no tensor."""
         shape = self.shape(index)
         return 0 if shape is None else math.prod(shape) * self.element_bytes(index)
 
@@ -66,7 +66,7 @@ class Call:
         return self.lists[index] if index < len(self.lists) else ()
 
     def integers(self, index: int) -> Shape | None:
-        """Return a list of integers; one integer is returned as a list. None if the trace lacks it."""
+        """Return the integers in the argument at `index`, also if it is a single one; None if the trace has none."""
         value = self._parse(index)
         if isinstance(value, bool):
             return None
@@ -99,7 +99,7 @@ Formula = Callable[[Call], Work | None]
 
 
 def read_call(shapes: str | None, dtypes: str | None, values: str | None) -> Call | None:
-    """Parse a call from the JSON texts of a trace, None if the shapes are missing or invalid."""
+    """Parse a call from the lists that a trace has for it, as JSON. Return None if the shapes are missing or invalid."""
     dims = _load(shapes)
     if not isinstance(dims, list) or len(dims) > _MOST_TENSORS:
         return None
@@ -110,7 +110,7 @@ def read_call(shapes: str | None, dtypes: str | None, values: str | None) -> Cal
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape | None:
-    """Return the common broadcast shape, None if the shapes do not fit."""
+    """Return the shape to which the shapes broadcast, None if they cannot be broadcast together."""
     result: list[int] = []
     for shape in shapes:
         padded = (*(1,) * (len(result) - len(shape)), *shape)
@@ -123,9 +123,9 @@ def broadcast(shapes: Sequence[Shape]) -> Shape | None:
 
 
 def _read_shape(entry: Any, kind: str) -> Shape | None:
-    """Return an entry as a shape, None for anything else.
+    """Return the shape in an entry of "Input Dims", None if the entry is no tensor's. `kind` is its "Input type".
 
-    An empty list is a shape only next to a tensor's dtype, because traces write it for other values too.
+    An empty list is a shape only if `kind` is a tensor's dtype, because traces write empty lists for other values too.
     """
     if not isinstance(entry, list) or len(entry) > _MOST_DIMENSIONS:
         return None

@@ -67,9 +67,9 @@ _AUTOGRAD = re.compile(r"^autograd::|^torch::autograd::|AccumulateGrad|Backward\
 def find_family(name: str, annotation: bool = False) -> str:
     """Return the family of an operator, by its name.
 
-    `annotation` means that the user chose the name. Its family is then optimizer, communication, autograd or
-    annotation. The engine's wrapper of a backward ("autograd::engine::evaluate_function: MmBackward0") is autograd: the
-    operators that do the work are nested inside it.
+    With `annotation`, the name is that of a user's annotation: the family is optimizer, communication, autograd or
+    annotation. Autograd's wrapper of a backward operator ("autograd::engine::evaluate_function: MmBackward0") is of the
+    family autograd: the operators that do the work are nested inside the wrapper.
     """
     if _AUTOGRAD.search(name):
         return "autograd"

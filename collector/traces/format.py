@@ -29,8 +29,8 @@ Batches = Callable[[], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class StepBounds:
-    """Steps known from another source. Each step has a number, a start and an end (Unix ns). Steps are in time order
-    and do not overlap.
+    """Steps known from a source other than the trace, in time order. They do not overlap. Each step has a number, a
+    start and an end (Unix ns).
     """
 
     numbers: tuple[int, ...]
@@ -129,11 +129,12 @@ class StreamedTables(Mapping[str, pa.Table]):
 
 @dataclass(frozen=True)
 class TraceFormat:
-    """A format: `read` returns None for a file of another format, and raises TraceError for a broken file of its own.
+    """A trace format. `read` returns None for a file of another format, TraceError is raised for a broken file of its
+    own.
 
-    `source` is the `source` in the manifest of an imported run. Formats are tried by `order`, the lowest first.
-    `other_names` is a regular expression for the ends of file names that have none of the suffixes. It must be valid in
-    Python and in JavaScript.
+    `source` becomes the `source` in the manifest of an imported run. Formats are tried by `order`, the lowest first.
+    `other_names` is a regular expression for the ends of file names that have none of the `suffixes`. It must be valid
+    in Python and in JavaScript.
     """
 
     name: str
@@ -148,8 +149,8 @@ class TraceFormat:
 def explain_failure(path: Path, where: Callable[[], str]) -> Iterator[None]:
     """Raise any failure in the block as a TraceError with the file and the place of the failure.
 
-    Our own errors pass, and so do errors of the disk, which the caller reports. Files come from anywhere, so any other
-    error in a library is considered a fault of the file.
+    StepscopeError and OSError are raised unchanged; the caller reports them. Any other exception is considered a fault
+    of the file, because files come from anywhere.
     """
     try:
         yield

@@ -42,7 +42,7 @@ _OF_PROCESS = re.compile(r"(?P<process>.+_\d+)\.\d+\.pt\.trace\.json(\.gz)?$")
 
 @dataclass
 class Placing:
-    """The assignment of a rank to each trace of a run. `files` is the number of files of the run."""
+    """The ranks of the traces of a run, assigned one after the other. `files` is the number of files of the run."""
 
     files: int
     ranks: dict[int, StagedRank] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Placing:
 
 
 def name_process(path: Path) -> str | None:
-    """Return host and process from a file name that a trace handler made, None for another name."""
+    """Return `host_pid` from a file name by PyTorch's tensorboard_trace_handler, None for another name."""
     match = _OF_PROCESS.match(path.name)
     return match["process"] if match else None
 
@@ -295,7 +295,7 @@ def _align(run_path: Path, ranks: Mapping[int, StagedRank], workers: Workers, on
 
 
 def _move(run_path: Path, target: Path) -> None:
-    """Move the finished run to its path. Other files in an existing target stay."""
+    """Move the finished run to its path. If the target folder exists, its other files stay."""
     align_all(run_path, run_path)
     sync_tree(run_path)
     if not target.exists():

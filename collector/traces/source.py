@@ -99,7 +99,10 @@ class Source:
 
 
 def read_small(path: Path, is_mine: Callable[[bytes], bool], what: str) -> bytes | None:
-    """Return the content of a file if `is_mine` accepts its first bytes, else None. Raises TraceError for a large file."""
+    """Return the content of a file if `is_mine` accepts its first bytes, else None.
+
+    Raises TraceError if the accepted file is too large; the message calls it a `what`.
+    """
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
         if not is_mine(head):

@@ -1,4 +1,4 @@
-"""Convert one trace file to tables in a folder of its own, in any process. This is the unit of work of an import."""
+"""Convert one trace file to tables in a folder of its own, in any process. An import has one such task per file."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def warn_of_rank(run_path: Path, rank: int, warning: Warn) -> None:
 
 
 def _revise(folder: Path, change: Callable[[RankManifest], RankManifest], target: Path | None = None) -> None:
-    """Change the manifest of a rank. With `target`, write the changed manifest to that folder instead."""
+    """Write the changed manifest of a rank in place of the old one; with `target`, into that folder instead."""
     file = folder / layout.RANK_FILE
     manifest = decode_manifest(RankManifest, file.read_text(encoding="utf-8"), str(file))
     ((target or folder) / layout.RANK_FILE).write_text(encode_manifest(change(manifest)), encoding="utf-8")

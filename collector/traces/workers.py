@@ -55,7 +55,9 @@ class Workers(Protocol):
 
 
 class Here:
-    """Runs tasks in this process, with helpers: `processes` in all, by default one per core, at most MOST_SHARING."""
+    """Runs tasks in this process. `processes` is the number of processes per task, helpers included: by default one per
+    core, at most MOST_SHARING.
+    """
 
     are_here = True
 
@@ -100,7 +102,7 @@ class Processes:
                     ) from None
 
     def _run_pool(self, function: Callable[[T], R], tasks: Sequence[T], known: set[int]) -> Iterator[tuple[int, R]]:
-        """Yield each result when its task is done.
+        """Yield the index and the result of each task when it is done. `known` are the indexes of tasks that are done.
 
         Raises BrokenProcessPool when a process dies, StoppedError when stopped, and a task's own exception.
         """
@@ -215,7 +217,7 @@ def _check_versions(told: dict[str, Any]) -> int:
 
 
 def _raise_of(future: Any) -> None:
-    """Raise a task's own exception, or the reason why it could not run."""
+    """Raise the exception of a failed task, or the reason why it could not run. Do nothing for a task that succeeded."""
     from distributed.scheduler import KilledWorker
 
     if (error := future.exception()) is None:

@@ -88,7 +88,7 @@ class EventWriter:
         self.write_event({**common, "name": f"{kind}_sort_index", "args": {"sort_index": place}})
 
     def write_columns(self, template: str, *values: pa.Array) -> None:
-        """Write one event per row: the zero characters in `template` are replaced by the row's values, in turn."""
+        """Write one event per row. The zero characters in `template` are replaced in turn by the row's `values`."""
         rows = len(values[0])
         if not rows:
             return
@@ -168,7 +168,9 @@ class SliceColumns(msgspec.Struct, frozen=True):
 
 
 def write_flows(writer: EventWriter, phase: str, place: dict[str, npt.NDArray[Any]]) -> None:
-    """Write one end of the arrows between slices: `s` for starts, `f` for ends. `place` has pid, tid, start and id."""
+    """Write one end of the arrows between slices: starts if `phase` is "s", ends if "f". `place` has the columns pid,
+    tid, start and id.
+    """
     end = ',"bp":"e"' if phase == "f" else ""
     writer.write_columns(
         f'{{"ph":"{phase}","cat":"launch","name":"launch"{end},"pid":\0,"tid":\0,"ts":\0,"id":\0}}',

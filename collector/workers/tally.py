@@ -38,8 +38,8 @@ class Part:
 
 
 class Tally:
-    """The sums of one batch. `nested_ns` is the time in transforms so far. Code around a transform subtracts what was
-    added meanwhile from its own time.
+    """The sums of one batch. `nested_ns` is the time in transforms so far. Code around a transform subtracts from its
+    own time what the transform added to these sums.
     """
 
     __slots__ = ("item", "item_ns", "longest_item", "longest_ns", "nested_cpu_ns", "nested_ns", "thread")
@@ -115,7 +115,9 @@ class Rhythm:
         return True
 
     def learn(self, work_ns: int, samples: int, calls: int) -> None:
-        """Choose the interval between timed batches from one of them: its work in ns, samples, transform calls."""
+        """Choose the interval between timed batches, from the last timed one: its work in ns, its samples, its calls of
+        transforms.
+        """
         if samples > 0 and work_ns > 0:
             cost_ns = self._batch_cost_ns + samples * _SAMPLE_COST_NS + calls * _CALL_COST_NS
             wanted = math.ceil(cost_ns / (_BUDGET_FRAC * work_ns))

@@ -1,4 +1,4 @@
-"""Pure functions from tables to frozen results, without plots and without web requests.
+"""Functions that compute frozen results from a run's tables, without plots and without web requests.
 
-Must not import a room above it.
+Must not import a package of a layer above (see docs/architecture.md).
 """

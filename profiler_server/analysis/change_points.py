@@ -35,14 +35,14 @@ _SEED = 20
 
 
 def rank_values(values: Floats) -> Floats:
-    """Return the ranks of values from 1, with the mean rank for equal values."""
+    """Return the position of each value when sorted, counted from 1. Equal values get their mean position."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     return ((ends - counts + ends + 1) / 2)[inverse.reshape(-1)]
 
 
 def part_ranks(ranks: Floats) -> tuple[int, float]:
-    """Return the best split, as the number of values before it, and the test statistic of this split."""
+    """Return the best split of values with these ranks: the number of values before it, and its test statistic."""
     scores = _score(ranks[None, :])[0]
     best = int(np.argmax(scores))
     return best + LEAST_SIDE, float(scores[best])
@@ -119,7 +119,9 @@ def _form_blocks(durations_ns: Ints, length: int) -> Floats:
 
 
 def _refine(durations_ns: Ints, at: int, length: int) -> int:
-    """Return the step that separates short and long steps best, at most `length` steps from a block border `at`."""
+    """Return the index that best separates short from long steps, at most `length` steps away from the block border
+    `at`.
+    """
     first, last = max(at - length, 1), min(at + length, len(durations_ns) - 1)
     middle = (np.median(durations_ns[: at - length or at]) + np.median(durations_ns[at + length or at :])) / 2
     grows = np.median(durations_ns[at:]) > np.median(durations_ns[:at])
@@ -139,10 +141,10 @@ MOST_RUNS = 40
 
 @dataclass(frozen=True)
 class LevelChange:
-    """A change of level at the run with index `at`.
+    """A change of the runs' median step at index `at` of a history, the first run after the change.
 
     `before_ns` is the median of the `before` runs since the previous change. `after_ns` is the median of the `after`
-    runs until the next change. `chance` is the probability that chance alone gives such a change.
+    runs until the next change. `chance` is the probability that chance alone gives a change this clear.
     """
 
     at: int
@@ -158,9 +160,11 @@ class LevelChange:
 
 
 def find_run_changes(newest_first: Sequence[RunEntry], shown: Container[str]) -> dict[str, LevelChange]:
-    """Return the changes in the histories of the shown runs. The keys are the ids of the first run after each change.
+    """Return the changes in the histories that contain a run id of `shown`. The keys are the ids of the first run after
+    each change.
 
-    A history is a chain of runs with steps that `previous_id` links: runs of one script and name stem.
+    A history is a chain of runs that `previous_id` links: runs of one script and name stem. Runs without steps are left
+    out.
     """
     found: dict[str, LevelChange] = {}
     for history in _list_histories(newest_first):
@@ -197,7 +201,7 @@ def _find_changes(history: Sequence[RunEntry]) -> tuple[LevelChange, ...]:
 
 @derived()
 def find_level_changes(medians_ns: tuple[float, ...]) -> tuple[LevelChange, ...]:
-    """Return the changes of level in the median steps of runs. Runs and changes are in order of recording.
+    """Return the changes of level in the runs' median steps. `medians_ns` and the changes are in order of recording.
 
     Only the latest `MOST_RUNS` runs are tested. The result is empty if consecutive runs depend on each other.
     """

@@ -1,4 +1,4 @@
-"""The facts in rank.json on unused gradients, calls, sampler, logging, sources and completeness.
+"""Readers of the facts in rank.json: unused gradients, module calls, samplers, logging, source lines and completeness.
 
 A damaged fact counts as missing.
 """
@@ -46,7 +46,7 @@ class _Unused(Struct):
 
 
 def read_unused_gradients(facts: Mapping[str, Any]) -> UnusedGradients | None:
-    """Return the gradients that no update used, None if all were used or nothing is known."""
+    """Return the parameters whose gradients no update used; None if there are none, or if nothing was recorded."""
     found = _take(facts.get("unused_gradients"), _Unused)
     if found is None:
         return None
@@ -76,7 +76,7 @@ class _Called(Struct):
 
 
 def read_model_calls(facts: Mapping[str, Any]) -> tuple[ModelCalls, ...]:
-    """Return the module calls with padding or repetition, among the calls that were examined."""
+    """Return the counts of padded and of repeated calls, one entry per module and line that was examined."""
     found = _take_each(facts.get("calls"), _Called)[:_MOST_CALLED]
     texts = [{name: str(getattr(entry, name))[:_MOST_TEXT] for name in ("model", "place")} for entry in found]
     return tuple(ModelCalls(**(msgspec.structs.asdict(entry) | text)) for entry, text in zip(found, texts, strict=True))
@@ -92,7 +92,9 @@ class _Sampler(Struct):
 
 
 def read_sampler(facts: Mapping[str, Any], loader: int) -> SamplerTimes | None:
-    """Return the time that choosing samples for a loader took on the training thread, or None if unrecorded."""
+    """Return the time per batch in which the training thread chose samples for the loader of this number; None if
+    unrecorded.
+    """
     entries = _take_each(facts.get("samplers"), dict)
     found = _take(next((entry for entry in entries if entry.get("loader") == loader), None), _Sampler)
     if found is None:

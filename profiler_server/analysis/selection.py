@@ -21,7 +21,9 @@ _MOST_RANGES = 1000
 
 
 def parse_numbers(value: Numbers, what: str) -> tuple[tuple[int, int], ...] | None:
-    """Return selected numbers as inclusive ranges, or None for all. Raises OptionError for a text unlike `0,2-5`."""
+    """Return selected numbers as inclusive ranges; None for all. Raises OptionError for a text unlike `0,2-5`. `what`
+    names the option in the error.
+    """
     if value is None or value == "":
         return None
     if not isinstance(value, str):
@@ -52,9 +54,9 @@ def choose_workers(ranks: Sequence[RankRun], workers: Numbers) -> frozenset[int]
 
 
 def choose_ranks(there: Sequence[int], ranks: Numbers, most: int) -> tuple[int, ...]:
-    """Return the selected ranks, each once, in the order of selection.
+    """Return the selected ranks of `there`, each once, in the order of selection.
 
-    Raises OptionError for no rank, too many ranks, or unknown ranks.
+    Raises OptionError for no rank, more than `most` ranks, or unknown ranks.
     """
     wanted = parse_numbers(ranks, "ranks")
     numbers = (number for first, last in wanted or () for number in range(first, last + 1))
@@ -68,7 +70,9 @@ def choose_ranks(there: Sequence[int], ranks: Numbers, most: int) -> tuple[int, 
 
 @dataclass(frozen=True)
 class Selection:
-    """The selection of rows: `sort` is a column, `page` starts at 1."""
+    """The selected rows: those that match `search`, sorted by the column `sort`. Of these, `page` (from 1) has `size`
+    rows.
+    """
 
     sort: str
     descending: bool = True
@@ -79,7 +83,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class SelectedRows:
-    """One page of rows. `loose` is true if rows matched only the letters of the search, not its words."""
+    """One page of the `matched` rows. `loose`: they have the letters of the search in order, but no row has its words."""
 
     rows: pa.Table
     matched: int
@@ -91,8 +95,8 @@ class SelectedRows:
 def select_rows(table: pa.Table, selection: Selection, search_in: tuple[str, ...] = ("name",)) -> SelectedRows:
     """Return one page of the matching rows, sorted over all of them. A page past the end becomes the last page.
 
-    Every word of the search must be in one of the columns, in upper or lower case. If no row matches, a row matches if
-    it has the letters of the search in order: `cnvbw` finds `convolution_backward`.
+    Every word of the search must be in a column of `search_in`, in upper or lower case. If no row matches, a row
+    matches if it has the letters of the search in order: `cnvbw` finds `convolution_backward`.
     """
     found, loose = _search(table, selection.search, search_in)
     pages = max(1, -(-found.num_rows // selection.size))

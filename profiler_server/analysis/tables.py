@@ -13,14 +13,18 @@ from collector.format.schema.errors import TableBrokenError, TableMissingError, 
 
 
 def read_rows(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
-    """Read columns of a table; no rows if the table was never written. Raises TableBrokenError or NewerSchemaError."""
+    """Read columns of a table, of the rows that match `where`; no rows if the table was never written. Raises
+    TableBrokenError or NewerSchemaError.
+    """
     if not find_files(rank.folder, table):
         return read_files((), table, columns)
     return rank.table(table, columns, where)
 
 
 def find_rows(rank: RankRun, table: str, columns: Sequence[str]) -> pa.Table:
-    """Read columns of a table; no rows if the table is missing or unreadable. The page of the table shows the reason."""
+    """Read columns of a table; no rows if the table is missing or unreadable. The web page of the table shows the
+    reason.
+    """
     found = read_or(None, read_rows, rank, table, columns)
     return read_files((), table, columns) if found is None else found
 

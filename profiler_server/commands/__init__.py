@@ -55,7 +55,7 @@ def find_base_dir(given: Path | None, context: typer.Context) -> Path | None:
 
 
 def find_run(name: str, base_dir: Path | None) -> Run:
-    """Open a run by its path or URL, or by its id or name below the base directory.
+    """Open a run by its path or URL, or, if `base_dir` is given, by its id or name below this folder.
 
     Raises RunNotFoundError, or UsageError for a missing base directory.
     """

@@ -103,7 +103,9 @@ def tell_documents(junit: Path | None, markdown: Path | None) -> Iterator[None]:
 
 
 def print_pair(a: Run, b: Run, rank: int | None, *, is_quiet: bool) -> dict[str, Any]:
-    """Compare two runs and return the comparison as plain data. Print the comparison as a table unless `is_quiet`."""
+    """Compare rank `rank` (default: the first) of two runs and return the comparison as plain data. Print it as a table
+    unless `is_quiet`.
+    """
     from profiler_server.analysis.compare.comparison import compare_ranks
     from profiler_server.diagnosis.outcome import find_outcome
     from profiler_server.report.outcome import describe_outcome
@@ -117,7 +119,8 @@ def print_pair(a: Run, b: Run, rank: int | None, *, is_quiet: bool) -> dict[str,
 
 
 def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | None, limit: float) -> Verdict:
-    """Return the verdict on the runs `new` against the runs `old`. `limit` is the slowdown that passes, as a fraction.
+    """Return the verdict on the runs `new` against the runs `old`, by paths or names. `limit` is the slowdown that
+    passes, as a fraction. `rank` None compares the first ranks.
 
     With one run on each side, similar runs below `base` show how much runs of the program differ.
     """
@@ -160,7 +163,9 @@ def parse_share(text: str) -> float:
 
 
 def write_documents(verdict: Verdict, junit: Path | None, markdown: Path | None) -> None:
-    """Write the requested files. Raises OutputError if a file cannot be written."""
+    """Write the verdict to the files that are not None: as JUnit XML and as Markdown. Raises OutputError if a file
+    cannot be written.
+    """
     from profiler_server.report.gate import render_junit, render_markdown
 
     for path, render_file in ((junit, render_junit), (markdown, render_markdown)):

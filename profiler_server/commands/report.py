@@ -95,9 +95,10 @@ def _write_brief(run: Run, rank: int | None, base_dir: Path | None) -> None:
 
 
 def find_others(run: Run, base_dir: Path | None) -> tuple[Run | None, dict[str, Any] | None]:
-    """Return the run that `run` tries to improve, and the last change of the step time that later runs of its script kept.
+    """Return the run that `run` tries to improve, and the last lasting change of the step time in the runs of its
+    script up to `run`.
 
-    Each is None if there is none. Without a base directory, the second is None. If the base directory cannot be read in
+    Each is None if there is none. If `base_dir` is None, the change is None. If the base directory cannot be read in
     time, both are None.
     """
     from profiler_server.analysis.change_points import find_last_change

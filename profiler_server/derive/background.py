@@ -1,4 +1,4 @@
-"""Work in background threads, which end when no work is left; and a mark on answers that lack results of such work."""
+"""Work in background threads that end when no work is left, and a mark on answers that lack a result of this work."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Watch:
-    """A mark on the answer to a request. A provisional answer lacks a result, so it may change without a change of a
-    file.
+    """The mark on one answer to a request. A provisional answer lacks a result, so the next answer may differ although
+    no file changed.
     """
 
     is_provisional: bool = False
@@ -36,7 +36,7 @@ _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 
 def watch_request() -> Watch:
-    """Return a new watch. It notices provisional answers in this context and in threads that the context starts."""
+    """Return a new watch, which `note_provisional` marks if called in this context or in a copy of this context."""
     watch = Watch()
     _WATCH.set(watch)
     return watch
@@ -54,7 +54,7 @@ def is_working() -> bool:
 
 
 class Background:
-    """Background work in `threads` threads. If the same work is started again before it ends, it runs only once."""
+    """A runner of work in at most `threads` threads. Work that already waits or runs is not started a second time."""
 
     def __init__(self, threads: int = 1, head_start: bool = True, most_waiting: int = MOST_WAITING) -> None:
         self._threads = threads
@@ -66,9 +66,10 @@ class Background:
         self._running = 0
 
     def start(self, key: Hashable, work: Callable[[], T]) -> Future[T] | None:
-        """Run work in this context. Return a future of its result; None if too much work is waiting.
+        """Run `work` in a background thread. Return the future of its result; None if too much work is waiting.
 
-        The current answer lacks this result, and so becomes provisional.
+        If work of the same `key` waits or runs, its future is returned. The current answer becomes provisional, because
+        it lacks the result.
         """
         note_provisional()
         with self._lock:
@@ -85,8 +86,8 @@ class Background:
             return future
 
     def take_failure(self, key: Hashable) -> Exception | None:
-        """Return the exception with which work failed, None if it did not. It is forgotten, so the next request tries
-        again.
+        """Return the exception with which the work of `key` failed, and forget it, so that the next request starts the
+        work again. None if the work did not fail.
         """
         with self._lock:
             failure = self._failures.pop(key, None)
@@ -95,7 +96,7 @@ class Background:
         return failure
 
     def drop_waiting(self) -> list[Future[Any]]:
-        """Cancel work that has not begun. Return the running work, which ends by itself or with the process."""
+        """Cancel waiting work. Return the futures of running work, which ends by itself or with the process."""
         with self._lock:
             for key, (_, future) in list(self._work.items()):
                 if future.cancel():

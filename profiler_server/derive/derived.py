@@ -1,8 +1,8 @@
 """A function whose result is kept until one of the files behind it changes.
 
-Results of a rank with millions of slices take seconds. Functions with a `file` keep such results beside the rank's
-tables between server starts. A page does not wait for these results, but shows that they are being computed. Results of
-all other ranks are computed at once and kept in memory only.
+The result of a rank with millions of slices (trace events) takes seconds. Functions with a `file` keep these results
+beside the rank's tables, also when the server restarts. A page does not wait for them, but shows that they are being
+computed. Results of smaller ranks are computed at once and kept in memory only.
 """
 
 from __future__ import annotations
@@ -70,14 +70,15 @@ class Derived(Generic[P, T]):
         return value
 
     def find(self, asked: Asked[T]) -> Entry[T] | None:
-        """Return the result in memory, even if its files have changed; None without one."""
+        """Return the result from memory, even if its files have changed since; None if it is not in memory."""
         return find_store().find(asked.key)
 
     def peek(self, *args: P.args, **kwargs: P.kwargs) -> T | NotReady:
-        """Return the result, or at once the reason why it is not ready. The result of a recording rank may be seconds
-        old.
+        """Return the result, or the reason why it is not ready. Only a rank with over a million slices is computed in
+        the background.
 
-        Exceptions of the function pass through, whether it ran in this call or in the background.
+        While a rank records, its result may be seconds old. Exceptions of the function pass through, whether it ran in
+        this call or in the background.
         """
         store, asked = find_store(), self.ask(*args, **kwargs)
         slices = count_slices(asked.rank)
@@ -129,13 +130,14 @@ def derived(
     file: str = "",
     is_sound: Callable[[Any], bool] = lambda result: True,
 ) -> Callable[[Callable[P, T]], Derived[P, T]]:
-    """Keep the result of a function. The arguments of the function are runs, ranks, plain values and other derived
-    results.
+    """Return a decorator that keeps the results of a function, whose arguments are runs, ranks, plain values and other
+    results of derived functions.
 
     `reads` gets the arguments and returns the values on which the result depends, by default all arguments. `file` is a
-    unique name under which the result of a large rank is kept on disk. The first argument must then be the rank, and
-    the result must consist of dataclasses, numbers, texts and arrays of int64, float64 or float32. `is_sound` checks a
-    result that comes from disk, because anyone who can write beside the tables can forge a result.
+    unique name under which the results of ranks with over a million slices are kept on disk; "" keeps results in memory
+    only. With a `file`, the first argument must be the rank, and the result must consist of dataclasses, numbers, texts
+    and arrays of int64, float64 or float32. `is_sound` checks a result that comes from disk, because anyone who can
+    write beside the tables can forge a result.
     """
     return lambda compute: Derived(compute, reads, file, is_sound)
 

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Task:
-    """Ranks of a run that one process reads one by one. The results depend on `number`, as in `Wanted`."""
+    """Ranks of a run that one process reads one by one. Each result depends on the rank's files and on `number`."""
 
     run_path: Path
     ranks: tuple[int, ...]
@@ -55,7 +55,7 @@ class Task:
 
 @dataclass(frozen=True)
 class SoFar(Generic[T]):
-    """The results that are ready, of `total` ranks, in rank order. With `is_whole` none is missing; some may be old."""
+    """The ready results in rank order, of `total` ranks. `is_whole`: every rank has a result, possibly an old one."""
 
     results: tuple[T, ...]
     total: int
@@ -66,10 +66,10 @@ class SoFar(Generic[T]):
 class _Look(Generic[T]):
     """The state of reading one run.
 
-    `known` are the results for files with the stamps `stamps`; None before the first full reading. `reading` maps a
-    rank to its result in the unfinished reading. `prepared` is the value of `known` for which `Wanted.prepare` was last
-    called. `is_live` is true while a rank records. Such a run is read again from the time `again_s` on even if no file
-    has changed, because a process that dies changes no file.
+    `known` are the results of the last full reading, and `stamps` the stamps of the files that were read; both are None
+    before. `reading` maps a rank to its result in the unfinished reading. `prepared` is the value of `known` for which
+    `Wanted.prepare` was last called. `is_live` is true while a rank records. The run is then read again from the time
+    `again_s` on even if no file has changed, because a process that dies changes no file.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -83,9 +83,9 @@ class _Look(Generic[T]):
 
 @dataclass(frozen=True)
 class Wanted(Generic[T]):
-    """Ranks of a run, and the number on which their results depend.
+    """The ranks of a run whose results are wanted. Each result depends on the rank's files and on `number`.
 
-    `prepare` gets all results and computes further results of a page in the background.
+    `prepare` gets the results of all ranks. It runs in the background, and computes further results that a page needs.
     """
 
     run: Run
@@ -102,9 +102,9 @@ class Wanted(Generic[T]):
 class Reading(Generic[T]):
     """The functions that read a rank.
 
-    `compute` returns its result. `explain` returns the result of an unreadable rank, given the reason. `is_live`
-    returns whether a result can change without a change of a file. `refresh` returns such a result in its present
-    state. `is_sound` checks a result that was read from disk.
+    `compute` returns the rank's result, given `Wanted.number`. `explain` returns the result of an unreadable rank,
+    given the reason. `is_live` returns whether a result can change although no file changes. `refresh` returns a live
+    result in its present state. `is_sound` checks a result that was read from disk.
     """
 
     compute: Callable[[RankRun, int], T]
@@ -115,7 +115,9 @@ class Reading(Generic[T]):
 
 
 class ManyRanks(Generic[T]):
-    """A reader of many ranks. `read_task` must be given as a function that another process can import by its name."""
+    """A reader of many ranks. The argument `read_task` is a function that calls this reader's `read_task`. Other
+    processes import the function by its name.
+    """
 
     def __init__(self, reading: Reading[T], read_task: Callable[[Task], list[T]]) -> None:
         self._reading = reading
@@ -123,12 +125,12 @@ class ManyRanks(Generic[T]):
         self._derived = derived(file="rank", is_sound=reading.is_sound)(_make_safe(reading))
 
     def read_rank(self, rank: RankRun, number: int) -> T:
-        """Return the result of one rank, without writing to disk."""
+        """Return the result of one rank, without writing to disk. `number` is that of `Wanted`."""
         asked = self._derived.ask(rank, number)
         return self._renew(rank, find_store().keep(asked.key, asked.stamp, asked.compute))
 
     def read_task(self, task: Task) -> list[T]:
-        """Read the ranks of a task. Results are kept on disk: if this process is killed, its successor finds them."""
+        """Return the results of a task's ranks. Each is kept on disk at once, in case this process is killed."""
         with Store(most_bytes=0).held():
             asked = [self._derived.ask(RankRun(task.run_path, rank), task.number) for rank in task.ranks]
             return [self._derived.read(one) for one in asked]
@@ -217,7 +219,9 @@ class ManyRanks(Generic[T]):
             yield rank, find_store().put(missing[rank].key, missing[rank].stamp, result)
 
     def _share_out(self, run: Run, ranks: list[int], workers: Workers, number: int) -> Iterator[tuple[int, T]]:
-        """Read ranks in several processes. A rank that kills its process is found and gets a result with the reason."""
+        """Yield each rank with its result, read in several processes. If a rank kills its process, its result is the
+        reason.
+        """
         killers, size = 0, RANKS_PER_TASK
         while ranks and killers < MOST_KILLERS:
             tasks = [Task(run.path, tuple(ranks[at : at + size]), number) for at in range(0, len(ranks), size)]
@@ -252,8 +256,8 @@ def _make_safe(reading: Reading[T]) -> Callable[[RankRun, int], T]:
 
 
 def choose_processes(ranks: int) -> Workers:
-    """Return as many worker processes as idle cores and memory allow. Return this process if starting workers would
-    take longer.
+    """Return as many worker processes as idle cores and memory allow for reading `ranks` ranks. Return this process if
+    starting workers would take longer than reading the ranks here.
     """
     idle = max(count_cores() - round(os.getloadavg()[0]), 1)
     count = count_processes(-(-ranks // RANKS_PER_TASK), READER_BYTES, idle)

@@ -1,6 +1,7 @@
-"""Results on disk: for each rank a file beside its tables, and for a base directory one file of run list summaries.
+"""Results on disk: for each rank files beside its tables, and for each base directory one file with a summary of every
+run.
 
-A file counts as missing if it is damaged, was written by another version, or belongs to other tables.
+A file is ignored if it is damaged, was written by another version of this program, or was computed from other tables.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ from profiler_server.derive.store import Entry
 
 
 def list_roots(rank: RankRun, name: str) -> list[Path]:
-    """Return the folders that may hold results of a rank, the preferred folder first. `name` is their hidden name.
+    """Return the folders that may hold results of a rank, the preferred folder first. Their names end in `name`, which
+    begins with a dot.
 
-    Arrow, which writes the timelines, rejects paths that are not UTF-8.
+    The folder beside the tables is left out if its path is not UTF-8, because Arrow cannot write there.
     """
     digest = blake2b(os.fsencode(rank.folder), digest_size=8).hexdigest()
     beside = [rank.folder / name] if is_plain(rank.folder) else []
@@ -44,13 +46,13 @@ def list_roots(rank: RankRun, name: str) -> list[Path]:
 
 
 def find_private() -> list[Path]:
-    """Return this user's private folder in the temporary directory, as a list; empty if other users can write to it."""
+    """Return this user's private temporary folder, as a list of one; empty if other users can write to the folder."""
     private = _find_private()
     return [private] if _is_ours(private) else []
 
 
 def make_root(root: Path) -> None:
-    """Make the folder. Raises PermissionError if others can write to it, RefusedError for a link, and OSError."""
+    """Make a folder for results. Raises PermissionError if others can write to it, RefusedError for a link, or OSError."""
     private = _find_private()
     if private in (root, root.parent):
         private.mkdir(mode=0o700, exist_ok=True)
@@ -69,8 +71,8 @@ def _find_private() -> Path:
 
 
 def _is_ours(private: Path) -> bool:
-    """Return whether only this user can write to a folder of a shared directory. True also if the folder does not exist
-    yet.
+    """Return whether only this user can write to `private`, a folder in a directory that users share. True also if the
+    folder does not exist yet.
     """
     try:
         found = os.lstat(private)
@@ -97,7 +99,7 @@ class _Record(Generic[T]):
 
 
 class _Sealed(Generic[T]):
-    """Files with results of one type. Each has the program version's digest and the stamp of the files behind it."""
+    """Files with results of one type. Each has a digest of the program's code and the stamp of the files behind it."""
 
     def __init__(self, kind: Any, read: Callable[[Path], bytes], opener: Opener) -> None:
         self._decoder: Any = msgspec.msgpack.Decoder(_Record[kind], dec_hook=_decode_array)
@@ -121,9 +123,10 @@ class _Sealed(Generic[T]):
 
 
 class Records(Generic[T]):
-    """Results of one type `kind`, made of dataclasses, numbers, texts and arrays of int64, float64 or float32.
+    """Files with results of one type `kind`, made of dataclasses, numbers, texts and arrays of int64, float64 or
+    float32.
 
-    `name` is the unique name of their files. `is_sound` checks each result that is read, because anyone who can write
+    `name` is the unique name of the files. `is_sound` checks each result that is read, because anyone who can write
     beside the tables can forge a file.
     """
 
@@ -139,8 +142,8 @@ class Records(Generic[T]):
         return next((Entry(stamp, result) for result in found if self._is_sound(result)), None)
 
     def write(self, rank: RankRun, stamp: Hashable, result: T) -> None:
-        """Write a result of a rank without a selection, if possible. A recording rank is left out: the result would
-        soon be old.
+        """Write the result of a rank, if possible. Nothing is written for a rank that is limited to selected steps or
+        redacted, or that still records.
         """
         try:
             if rank.lens == WHOLE and rank.state != "recording":
@@ -154,7 +157,7 @@ class Records(Generic[T]):
 
 @cache
 def digest_code() -> str:
-    """Return a digest that changes with the version of this program, so that each version computes its own results."""
+    """Return a digest of this program's code. Results of another version have another digest and are not used."""
     server = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted([*server.rglob("*.py"), *(server.parent / "collector" / "format").rglob("*.py")]):
@@ -175,8 +178,8 @@ def unseal(sealed: bytes) -> bytes:
 
 
 def write_file(root: Path, name: str, raw: bytes, opener: Opener = open_inside) -> bool:
-    """Write a file that begins with its digest, so that a reader sees all or nothing. Return whether the file was
-    written.
+    """Write `raw` after its digest to a file, so that a reader gets either all of it or an error. Return whether the
+    file was written.
     """
     if len(raw) + _DIGEST_BYTES > LIMIT_BYTES:
         return False
@@ -227,7 +230,7 @@ FILE_NAME = ".stepscope-summaries"
 
 @dataclass(frozen=True)
 class Summary(Generic[T]):
-    """A `value` that was read from a run's files when they had this `stamp`."""
+    """A `value` that was read from a run's files, and the `stamp` of these files at that time."""
 
     stamp: Stamp
     value: T
@@ -241,11 +244,11 @@ class Summaries(Generic[T]):
         self._files = _Sealed[dict[str, Summary[T]]](dict[str, Summary[kind]], _read_plain, open_beside)
 
     def read(self) -> Mapping[str, Summary[T]]:
-        """Return the kept summaries, or none if the file cannot be read."""
+        """Return the summaries in the file by run id; empty if the file cannot be read."""
         return next(self._files.find(self._list_places(), str(self._base_dir)), {})
 
     def write(self, summaries: Iterable[tuple[str, Summary[T]]]) -> None:
-        """Replace all kept summaries with these, if the file can be written."""
+        """Replace the file by one with these pairs of run id and summary, if the file can be written."""
         self._files.write(self._list_places(), str(self._base_dir), dict(summaries))
 
     def _list_places(self) -> list[Path]:

@@ -1,5 +1,6 @@
-"""Stamps of a run's files, and a check for runs that have ended. A stamp changes with any file. To make it, no file is
-opened.
+"""Stamps of a run's files, and a check for runs that have ended.
+
+A stamp changes when any of its files changes. It is made from names, times and sizes; no file is opened.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LOOK_AGAIN_S = 1.5
 
 
 def stamp_run(run_path: Path) -> Stamp:
-    """Return the stamp of a run's manifests and of the steps tables of its first ranks."""
+    """Return the stamp of a run's manifest, and of the manifests and steps tables of its first 64 ranks."""
     return tuple(_stamp_file(path) for path in _list_files(run_path))
 
 
@@ -44,8 +45,8 @@ def stamp_rank(run_path: Path, rank: int) -> Stamp:
 def stamp_ranks(run_path: Path, ranks: Sequence[int]) -> tuple[Stamp, ...]:
     """Return the stamps of several ranks, for a result that is computed from all of them.
 
-    With more than FEW_RANKS ranks a stamp may be LOOK_AGAIN_S old, because checking tens of thousands of files takes
-    long.
+    With more than FEW_RANKS ranks the stamps may be LOOK_AGAIN_S seconds old, because checking tens of thousands of
+    files takes long.
     """
     if len(ranks) <= FEW_RANKS:
         return _stamp_each(run_path, ranks)
@@ -72,7 +73,7 @@ def stamp_tables(folder: Path, tables: Iterable[str]) -> Stamp:
 
 
 def shorten_stamp(stamp: Hashable) -> str:
-    """Return 16 hexadecimal digits that stand for a stamp, or a tuple with a stamp, in a file name or URL."""
+    """Return 16 hexadecimal digits that stand for a stamp, or for a tuple of stamps, in a file name or URL."""
     return hashlib.sha256(repr(stamp).encode()).hexdigest()[:16]
 
 
@@ -116,8 +117,8 @@ Entry = tuple[str, int, int, int, int]
 def find_finished(run_path: Path) -> str | None:
     """Return a text that changes with any file of a run, if the run has ended and its files have not changed lately.
 
-    None for a run that records or has just changed. None also for a run with a link, because the target of a link can
-    change unseen. For a run of very many files the text may be LOOK_AGAIN_S old.
+    Else return None: the run records, or has changed within the last seconds. None also for a run with a link, because
+    the target of a link can change unseen. For a run of very many files the text may be LOOK_AGAIN_S seconds old.
     """
     store, key, begun_s = find_store(), ("finished", str(run_path)), time.monotonic()
     known = store.find(key)
@@ -147,7 +148,8 @@ class _LinkError(Exception):
 
 
 def _list_entries(folder: Path, depth: int = 3) -> Iterator[Entry]:
-    """Yield path, times, size and inode number of every file and folder down to `depth`, sorted by name.
+    """Yield every file and folder down to `depth` levels as path, time of change, time of status change, size and inode
+    number, sorted by name.
 
     Hidden entries, such as caches, are left out. Times and size of a folder are 0. Raises _LinkError for a link.
     """
@@ -171,9 +173,10 @@ class _State(msgspec.Struct):
 
 
 def _read_ended(run: Run) -> bool:
-    """Return whether every rank has recorded its end. A rank that stopped writing without an end may still be alive.
+    """Return whether every rank's manifest has a state other than recording. A rank that stopped writing while
+    recording may still be alive.
 
-    Other fields of the manifests are not parsed, because this would take seconds for thousands of ranks.
+    Only the state is parsed, because parsing whole manifests would take seconds for thousands of ranks.
     """
     decoder = msgspec.json.Decoder(_State)
     try:

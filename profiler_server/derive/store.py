@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Entry(Generic[T]):
-    """A value, the stamp of the files behind it, its approximate size, and when it was true (`time.monotonic`)."""
+    """A value, the stamp of the files behind it, its approximate size, and the `time.monotonic` at which it was true."""
 
     stamp: Hashable
     value: T
@@ -43,7 +43,7 @@ class Entry(Generic[T]):
 
 
 class Same(weakref.ref[Any]):
-    """An argument that is compared by identity, held weakly. When it is gone, results derived from it are dropped."""
+    """An argument that is compared by identity and weakly referenced. Its results are dropped once it is deleted."""
 
     __slots__ = ("_id",)
     _id: int
@@ -61,10 +61,10 @@ class Same(weakref.ref[Any]):
 
 
 class Store:
-    """A thread-safe cache of at most `most_bytes`. The least recently used values are dropped first.
+    """A thread-safe cache of at most `most_bytes` bytes. The least recently used values are dropped first.
 
-    `background` runs work in threads, so that pages need not wait. `many` reads the ranks of very large runs, in
-    processes that `choose_workers` returns. Reading stops once `stopping` is set.
+    `background` runs work in threads, so that pages need not wait. `many` is the same for reading very large runs,
+    whose ranks are read in the processes that `choose_workers` returns. The reading stops once `stopping` is set.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -95,7 +95,8 @@ class Store:
             HELD.reset(token)
 
     def keep(self, key: Hashable, stamp: Hashable, compute: Callable[[], T]) -> T:
-        """Return the value with this stamp, or compute it. Exceptions of `compute` pass through.
+        """Return the value under `key` if it has this stamp, else compute and keep it. Exceptions of `compute` pass
+        through.
 
         Threads that request the same value at the same time share one computation.
         """
@@ -115,7 +116,7 @@ class Store:
                     self._computing.pop(key, None)
 
     def find(self, key: Hashable) -> Entry[Any] | None:
-        """Return the entry under `key`, even if its stamp is old; None without one."""
+        """Return the entry under `key`, even if its stamp is old; None if there is no entry."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
@@ -154,22 +155,22 @@ class Store:
         self._has_orphans = True  # and no more: this may come at any moment, in any thread
 
     def part(self, make: Callable[[], T]) -> T:
-        """Return `make()`. It is called once; the object is kept and returned again."""
+        """Return the object that `make` returns. It is made once, and later calls return the same object."""
         with self._lock:
             if make not in self._parts:
                 self._parts[make] = make()
             return cast(T, self._parts[make])
 
     def close(self) -> None:
-        """Stop the reading of very large runs, and wait briefly for its processes to end."""
+        """Stop the reading of very large runs, and wait at most two seconds for its processes to end."""
         self.stopping.set()
         wait(self.many.drop_waiting(), STOP_LIMIT_S)
         self.stopping.clear()
 
 
 def find_store() -> Store:
-    """Return the current store. If there is none, open one and keep it, because a script usually makes several
-    calls.
+    """Return the current store. If there is none, open a store and make it the current one, because a script usually
+    makes several calls.
     """
     held = HELD.get()
     if not isinstance(held, Store):

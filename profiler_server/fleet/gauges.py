@@ -1,4 +1,4 @@
-"""The figures of runs that record or ended recently. All monitoring systems share one reading."""
+"""The figures of runs that record or ended recently. All monitoring systems get the same figures, read once."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ _STEPS_LOST = "steps_lost"
 
 @dataclass(frozen=True)
 class RankGauges:
-    """The last steps of one rank. `own_ns` is the mean step without the time held in collectives; `between_ns` is the
-    time between steps.
+    """The state of one rank, and means in ns over its last 50 steps; the means are None without a step.
 
-    Both are None without a step.
+    `own_ns` is the step without the time held in collectives. `between_ns` is the time between steps, per step.
+    `lost_steps`: some steps were not recorded.
     """
 
     rank: int
@@ -86,10 +86,11 @@ class RankGauges:
 @dataclass(frozen=True)
 class RunGauges:
     """One run. `label` is its id as a printable, short and unique text. `ranks` is the number of ranks with a folder.
-    The figures cover `ranks_read` of them; the others cannot be read or are not read yet.
+    The figures cover `ranks_read` of these ranks; the others cannot be read or are not read yet.
 
-    Means are over the last 50 steps of each rank, then over the ranks. `slowdown_ratio` is the own work of the slowest
-    rank divided by the median of the others. It is None for one rank, or if no rank has time in collectives.
+    Means are over the last 50 steps of each rank, then over the ranks. `slowdown_ratio` is the own work of
+    `slowest_rank` (its step without collectives) divided by the median of the others. Both are None for one rank, or if
+    no rank has time in collectives.
     """
 
     label: str
@@ -113,7 +114,7 @@ class RunGauges:
 
 
 class Gauges:
-    """The figures of a catalog's runs, read at most once in five seconds. Several threads may use it."""
+    """The figures of a catalog's runs, read anew at most once in five seconds. Several threads may use one object."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -127,10 +128,10 @@ class Gauges:
         self._late: list[RankRun] = []
 
     def read(self) -> tuple[RunGauges, ...]:
-        """Return the newest 100 runs that record or ended within fifteen minutes.
+        """Return the figures of the newest 100 runs that record or ended within fifteen minutes.
 
-        An old list of runs is rebuilt in the background, so a new run appears in a later answer. Ranks for which this
-        answer had no time are read in the background, too.
+        An old list of runs is rebuilt in the background, so a new run appears in a later answer. Ranks that could not
+        be read in time for this answer are read in the background, too.
         """
         with self._lock:
             if time.monotonic() - self._read_s > REFRESH_S:
@@ -143,8 +144,8 @@ class Gauges:
             return self._gauges
 
     def _catch_up(self, ranks: Sequence[RankRun]) -> None:
-        """Read ranks for the next answer. Ranks without an earlier result are read however long it takes, others until
-        a limit.
+        """Read ranks for the next answer. A rank that was never read is always read. Other ranks are read only within
+        two seconds.
         """
         until_s = time.monotonic() + LATE_LIMIT_S
         for rank in ranks:
@@ -190,7 +191,7 @@ class Gauges:
         return replace(_sum_up(entry, ranks), standing_s=standing.for_ns / 1e9 if standing is not None else 0.0)
 
     def _read_ranks(self, entry: RunEntry, until_s: float) -> list[RankGauges]:
-        """Return the figures of a run's ranks, read until `until_s`. Reading begins where the last call stopped."""
+        """Return the figures of a run's ranks, read until the time `until_s`, beginning where the last call stopped."""
         run = Run(entry.path)
         numbers = entry.headline.ranks[:MOST_RANKS]
         begin = self._turns[entry.path] % max(len(numbers), 1)
@@ -208,7 +209,7 @@ class Gauges:
 
 
 def _may_be_live(entry: RunEntry, now_ns: int) -> bool:
-    """Return whether a run records or may have ended recently, judged by the time of a rank's manifest."""
+    """Return whether a run records or may have ended recently, judged by the change time of the first rank's manifest."""
     if entry.state == "imported" or not entry.headline.ranks:
         return False
     if entry.state == "recording":
@@ -220,8 +221,8 @@ def _may_be_live(entry: RunEntry, now_ns: int) -> bool:
 
 
 def _renew(rank: RankRun, known: RankGauges | None) -> RankGauges | None:
-    """Return the gauges of a recording rank with its current state. When a process dies, the state changes but no file
-    does.
+    """Return the figures of a rank with its present state; None if `known` is None, or if the state cannot be read.
+    When a process dies, the state changes but no file does.
     """
     try:
         return replace(known, state=rank.state) if known is not None and known.state == "recording" else known
@@ -288,7 +289,8 @@ def _sum_up(entry: RunEntry, ranks: Sequence[RankGauges]) -> RunGauges:
 
 
 def _find_slowest(timed: Sequence[RankGauges]) -> tuple[int | None, float | None]:
-    """Return the rank with most own work, and the ratio of its work to the median of the others.
+    """Return the rank with the most own work (step without collectives), and the ratio of this work to the median of
+    the other ranks.
 
     Both are None if working and waiting cannot be separated. Work between steps that every rank does is left out,
     because it makes no rank wait.
@@ -303,8 +305,8 @@ def _find_slowest(timed: Sequence[RankGauges]) -> tuple[int | None, float | None
 
 
 def make_label(run_id: str) -> str:
-    """Return a run id as a label. If characters had to be changed, it ends in a digest, so that no two runs share a
-    series.
+    """Return a run id as a label, which is printable and short. A changed id ends in a digest, so that no two runs get
+    the same label.
     """
     text = "".join(letter if letter.isprintable() else "?" for letter in run_id)
     if text == run_id and len(text) <= LONGEST_LABEL:

@@ -1,4 +1,4 @@
-"""The metrics that are made from gauges: name, unit, meaning and values; and their text for Prometheus."""
+"""The metrics that are made from the figures of runs: name, unit, meaning and values; and their text for Prometheus."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Values = Iterator[tuple[Mapping[str, str], float]]
 
 @dataclass(frozen=True)
 class Metric:
-    """One exported metric. `name` has no prefix. `labels` are its labels other than `run`. `unit` is "s", "1", or the
-    kind of thing that is counted.
+    """One exported metric, without the exporter's prefix in its `name`. `labels` are its labels other than `run`.
+    `unit` is "s", "1" for a ratio or number, or the counted thing in braces, such as "{step}".
     """
 
     name: str
@@ -28,7 +28,7 @@ class Metric:
 
 
 def _plain(read: Callable[[RunGauges], float | int | None], scale: float = 1.0) -> Callable[[RunGauges], Values]:
-    """Return a function that yields one figure without further labels; it yields nothing if the figure is unknown."""
+    """Return a function that yields one figure times `scale`, without further labels; nothing if the figure is None."""
 
     def values(run: RunGauges) -> Values:
         value = read(run)
@@ -82,7 +82,7 @@ METRICS: tuple[Metric, ...] = (
 
 
 def render_metrics(runs: Iterable[RunGauges]) -> tuple[bytes, str]:
-    """Return the metrics of some runs, and their media type. Raises UsageError if prometheus_client is not installed."""
+    """Return the metrics of runs as Prometheus text, and its media type. Raises UsageError without prometheus_client."""
     try:
         from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
         from prometheus_client.core import GaugeMetricFamily

@@ -1,4 +1,4 @@
-"""Gauges that are pushed over OTLP by OpenTelemetry's periodic reader."""
+"""Figures of runs that OpenTelemetry's periodic reader sends to a receiver by OTLP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ log = logging.getLogger("stepscope")
 
 
 def find_address(endpoint: str) -> str:
-    """Return the URL for metrics, by default with the protocol's path. Raises UsageError for an invalid URL."""
+    """Return the URL for metrics: `endpoint`, by default with the path `/v1/metrics`. Raises UsageError for an invalid
+    URL.
+    """
     try:
         parts = urlsplit(endpoint)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -42,7 +44,8 @@ def check_installed() -> None:
 
 
 class Telemetry:
-    """A sender of gauges from `read` to an OTLP receiver, every 15 s until closed.
+    """A sender of the figures that `read` returns, to an OTLP receiver at `endpoint`, every `interval_s` seconds until
+    closed.
 
     A warning is logged when the receiver stops answering, and another when it answers again.
     """

@@ -1,5 +1,5 @@
-"""Static files whose URLs change with their content; and templates, which are strict and escaped, with shared
-filters.
+"""Static files, whose URLs change with their content, and Jinja templates, which escape all values and fail at an
+unknown name.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _encode_array(value: Any) -> Any:
 
 
 def format_age(unix_ns: int | None, now_ns: int | None = None) -> str:
-    """Return the age of a moment as `2 min` or `3 h`; n/a for None."""
+    """Return the time from `unix_ns` to `now_ns` (default: the present) as `2 min` or `3 h`; n/a if `unix_ns` is None."""
     if unix_ns is None:
         return figures.ABSENT
     seconds = ((now_ns or time.time_ns()) - unix_ns) / 1e9

@@ -19,11 +19,15 @@ class Links:
         return "/" + encode_query(query)
 
     def page(self, run_id: str, slug: str = "", rank: int | None = None, **query: QueryValue) -> str:
-        """Return the URL of a page of a run; the empty slug is Overall."""
+        """Return the URL of a page of a run. The empty slug is Overall; without `rank`, the server chooses the first
+        rank.
+        """
         return f"/runs/{quote_id(run_id)}/{quote(slug)}{encode_query({'rank': rank, **query})}"
 
     def place(self, run_id: str, slug: str, rank: int | None, query: str) -> str:
-        """Return the URL of a page of a run. `query` is a query string, with or without its question mark."""
+        """Return the URL of a page of a run. `query` is a query string, with or without its question mark; `rank` None
+        adds no rank.
+        """
         fields: dict[str, QueryValue] = {"rank": rank, **dict(parse_qsl(query.lstrip("?")))}
         return f"/runs/{quote_id(run_id)}/{quote(slug)}{encode_query(fields)}"
 

@@ -55,14 +55,16 @@ def check_page(page: int, pages: int) -> None:
 def select_page(
     rows: pa.Table, selection: Selection, search_in: tuple[str, ...]
 ) -> tuple[SelectedRows, dict[str, Any]]:
-    """Return one page of rows, and its paging fields for the answer. Raises BadQueryError for a page past the last one."""
+    """Return one page of the selected rows, and the paging fields of the answer. A search looks in the columns
+    `search_in`. Raises BadQueryError for a page past the last one.
+    """
     found = select_rows(rows, selection, search_in)
     check_page(selection.page, found.pages)
     return found, {"matched": found.matched, "page": found.page, "pages": found.pages}
 
 
 def open_rank(run_id: RunId, services: ServicesOf, rank: Rank = None) -> RankRun:
-    """Open the requested rank. Raises RunNotFoundError."""
+    """Open a rank of a run; the run's first rank if `rank` is None. Raises RunNotFoundError."""
     return services.catalog.open(run_id).rank(rank)
 
 

@@ -33,7 +33,9 @@ RANKS_SHOWN, ROWS_SHOWN, POINTS = 16, 30, 600
 
 @dataclass(frozen=True)
 class StepCurve:
-    """The length of the steps as points of an SVG polyline in a box of 1000 × 100; `peak` is the greatest length."""
+    """The durations of the steps as points of an SVG polyline in a box of 1000 × 100. `peak` is the greatest duration
+    as text, `first` and `last` are step numbers.
+    """
 
     points: str
     peak: str
@@ -59,9 +61,10 @@ class RankView:
 
 
 def render_report(run: Run, redact: bool = False, rank: int | None = None, how: Reporting = ALONE) -> str:
-    """Return the report as HTML; with `rank`, only for this rank.
+    """Return the report as HTML; with `rank`, only for this rank. `how` is passed to `build_report`, and its errors
+    pass through.
 
-    With `redact`, the file has no name that the user gave. Raises as `build_report` does.
+    With `redact`, the file has no name that the user gave.
     """
     shown = redact_run(run) if redact else run
     report = build_report(shown, rank, how)
@@ -132,7 +135,9 @@ def _view_rank(rank: RankRun, data: dict[str, Any]) -> RankView:
 
 
 def _draw_curve(numbers: Any, durations: Any) -> StepCurve | None:
-    """Draw the steps; if there are many, the means of equal groups. None for fewer than two steps."""
+    """Draw the durations of the steps. If there are many steps, draw the mean durations of groups of consecutive steps.
+    None for fewer than two steps.
+    """
     if len(durations) < 2:
         return None
     values = average_runs(durations, POINTS)

@@ -53,7 +53,7 @@ def leave_background() -> None:
 
 
 def ensure_token(settings: Settings) -> Settings:
-    """Return the settings. A server on a network without a token gets a new one.
+    """Return the settings, with a new random token if the server is on a network and has no token.
 
     Raises UsageError for a token of the wrong form.
     """

@@ -129,7 +129,9 @@ class RunView:
 
 @dataclass(frozen=True)
 class Panel:
-    """The suggestions; `failure` is why there are none. `pending`: the suggestions are still being computed."""
+    """The suggestions for a run. `diagnosis` is None if there are none; `failure` is the reason. `pending`: the
+    suggestions are still being computed.
+    """
 
     diagnosis: Diagnosis | None
     failure: str = ""
@@ -138,7 +140,9 @@ class Panel:
 
 @dataclass(frozen=True)
 class OutcomeView:
-    """Sentences on the advice of the run `earlier` that was followed, empty if none was. `pending` until known."""
+    """Sentences on the advice of the run `earlier` that this run followed; empty if it followed none. `pending` means
+    that the sentences are still being computed.
+    """
 
     earlier: str
     sentences: tuple[str, ...] = ()
@@ -182,7 +186,9 @@ class Shell:
 
 
 def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
-    """Return the description of a run. If the manifest of the rank is damaged, it contains the error."""
+    """Return the description of a run. If the manifest of the rank is damaged, the field `damage` of the description
+    has the error.
+    """
     path = shlex.quote(str(run.path))
     try:
         ranked = run.rank(rank)

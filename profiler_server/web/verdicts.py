@@ -60,8 +60,8 @@ class Diagnoses:
     def find(self, entry: RunEntry) -> Panel | None:
         """Return the diagnosis of a run's first rank if it is known, else None.
 
-        A run without ranks or with too many slices gets a panel with the reason. The diagnosis of a recording run may
-        be `RESTED_S` old.
+        A run without ranks, or with so many timeline slices that it is not judged, gets a panel with the reason. The
+        diagnosis of a recording run may be `RESTED_S` old.
         """
         if not entry.headline.ranks:
             return Panel(None, "This run has no rank folder.")
@@ -105,7 +105,9 @@ def _judge(run: Run, rank: int) -> Panel:
 
 
 class Outcomes:
-    """Outcomes of advice: each compares a run with the earlier run that it tries to improve."""
+    """Outcomes of advice: each compares a run with the earlier run that it tries to improve. A file, the ledger, keeps
+    the predicted and the measured step times.
+    """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -148,10 +150,11 @@ class Outcomes:
         return find_outcome(before, after)
 
     def _judge(self, before: Run, after: Run, earlier: str, run_id: str) -> tuple[str, ...]:
-        """Return the outcome of the previous run's advice in sentences, and record it in the ledger.
+        """Return sentences on how the advice of the run `before` turned out in `after`, and record the outcome in the
+        ledger. `earlier` and `run_id` are the ids of the two runs.
 
-        It is not recorded if it is no evidence on the prediction: the runs are from different machines, or the later
-        run changed more than the advice.
+        The outcome is not recorded if it is no evidence on the prediction: the runs are from different machines, or
+        `after` changed more than the advice.
         """
         from profiler_server.diagnosis.outcome_sentences import say_outcome
 

@@ -1,6 +1,6 @@
 """The declarations of a run directory: tables, manifests, paths, errors.
 
-Every other room depends on this one, so it imports only the standard library, msgspec, the phases and the words.
+Every other package depends on this one, so it imports only the standard library, msgspec, `phases` and `words`.
 """
 
 from collector.format.phases import PHASES, Phase

@@ -15,7 +15,8 @@ _KEY = "shown"
 
 @dataclass(frozen=True)
 class Shown:
-    """The public texts of a column. Every other text becomes `alias` and a number, or is left out if `alias` is empty.
+    """The texts of a column that a redacted run shows (public texts). Every other text becomes `alias` and a number, or
+    is left out if `alias` is empty.
 
     A text is public in three cases. It is in `words`, apart from the numbers in it. Or all its letters form words of
     `letters`, such as `[["float", "int"]]`. Or it is in one of the lists that `names` names. `separator` joins texts
@@ -69,12 +70,12 @@ DEVICE = Shown(
 
 
 def shown(what: Shown) -> Mapping[str, Any]:
-    """Return the metadata with which a dataclass field declares its public texts."""
+    """Return the metadata with which a dataclass field declares the texts that a redacted run shows."""
     return {_KEY: what}
 
 
 def read_shown(metadata: Mapping[str, Any]) -> Shown | None:
-    """Return a field's declaration of public texts, None if there is none."""
+    """Return what `shown` put into a field's metadata: the texts that a redacted run shows. None if there is nothing."""
     found = metadata.get(_KEY)
     return found if isinstance(found, Shown) else None
 

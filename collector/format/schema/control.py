@@ -24,7 +24,7 @@ _EXAMPLE = '{"window": {"first": 500, "count": 5}}'
 
 @dataclass(frozen=True)
 class WindowRequest:
-    """A request for a window of `count` steps from step `first`."""
+    """A request for a detailed window (steps recorded with torch.profiler) of `count` steps from step `first`."""
 
     first: int
     count: int
@@ -35,7 +35,7 @@ class WindowRequest:
 
 
 def build_request(first: Any, count: Any) -> WindowRequest:
-    """Check the numbers and return the request. ValueError names the mistake."""
+    """Check the numbers and return the request. ValueError names the wrong number."""
     if not (_is_number(first) and 0 <= first <= MOST_FIRST):
         raise ValueError(f"first takes the number of a step, not {first!r:.80}")
     if not (_is_number(count) and 1 <= count <= MOST_STEPS):

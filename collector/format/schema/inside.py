@@ -31,7 +31,7 @@ class RefusedError(OSError):
 def opened_parent(path: Path, root: Path | None = None) -> Iterator[int]:
     """Yield a descriptor of a path's parent folder, without following links below `root` (default: the path's run).
 
-    For a path outside any run, `root` is its folder. RefusedError names the link; OSError names other failures.
+    For a path outside any run, the default is its folder. RefusedError names the link; OSError names other failures.
     """
     root = (find_run_path(path) or path.parent) if root is None else root
     descriptor = os.open(root, _FOLDER)

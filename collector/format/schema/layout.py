@@ -61,7 +61,7 @@ def events_path(rank_folder: Path) -> Path:
 
 
 def find_run_path(path: Path) -> Path | None:
-    """Return the path of the run to which a path belongs, judged by the names in the path; None for any other path.
+    """Return the path of the run to which a file belongs, judged by the names in its path; None if it is in no run.
 
     A run consists of its rank folders with all their content, and of its own files beside these folders.
     """

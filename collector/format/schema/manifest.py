@@ -72,7 +72,7 @@ class Loader:
 
 @dataclass(frozen=True)
 class Signal:
-    """The state of one signal of the recording; `reason` is why it is off, failed or unavailable, and what to do."""
+    """The state of one kind of recorded data. `reason` is why it is off, failed or unavailable, and what helps."""
 
     name: str = field(metadata=shown(Shown("signal", words=SIGNALS)))
     state: SignalState = field(metadata=shown(Shown(words=get_args(SignalState))))
@@ -83,8 +83,8 @@ class Signal:
 class Overhead:
     """The cost of recording, measured in the run itself. `how` describes the measurement.
 
-    The share is relative to the mean step on the run's pages and reports. `low` and `high` bound the cost in 95 of 100
-    runs.
+    `share_frac` is relative to the mean step on the run's pages and reports. In 95 of 100 runs, the cost lies between
+    the values of the `low` and `high` fields.
     """
 
     training_thread_ns_per_step: float | None = None
@@ -98,7 +98,8 @@ class Overhead:
 
 @dataclass(frozen=True)
 class Window:
-    """One detailed window: steps `first_step`..`last_step`, both included. `stall_ns` is the cost of opening and saving.
+    """One detailed window: the steps `first_step` to `last_step`, both included, recorded with torch.profiler.
+    `stall_ns` is the time that opening and saving cost.
 
     The recorder read the window's trace from `read_start_ns` to `read_end_ns`; both are 0 if the training had ended.
     """
@@ -131,7 +132,7 @@ class RunManifest:
 
     If a launcher starts a job again, the new run has the same `job_id` and the next `attempt`. `job_id` is empty if no
     launcher names the job. `requeues` counts how often SLURM had requeued the job, `restarts` how often torchrun had
-    restarted it since then.
+    restarted the job since the last requeue.
     """
 
     id: str = field(metadata=shown(Shown("run")))

@@ -16,12 +16,12 @@ _OWN = 0o700
 
 
 def find_run_mode(run_path: Path) -> int:
-    """Return the mode for the folder of a run at this path, before the umask."""
+    """Return the mode for the folder of a run at this path. The umask is not yet applied to the mode."""
     return 0o777 if _is_shared(run_path) else _OWN
 
 
 def find_limit(folder: os.stat_result) -> int:
-    """Return the mask of access rights for the content of a folder.
+    """Return the mask of access rights for files and folders in a folder.
 
     It is 0o777 in another user's folder: the owner decides who gets into that folder.
     """
@@ -34,7 +34,7 @@ def open_beside(path: str, flags: int) -> int:
 
 
 def restrict(path: Path) -> None:
-    """Limit a file or folder written by foreign code to its folder's access rights. OSError passes through."""
+    """Limit a file or folder that other code wrote to the access rights of its folder. OSError passes through."""
     found = os.lstat(path)
     mode = stat.S_IMODE(found.st_mode)
     if not stat.S_ISLNK(found.st_mode) and mode & ~(limit := find_limit(os.stat(path.parent))) & 0o777:

@@ -1,6 +1,6 @@
-"""The removal and replacement of files: no other module of this program does it (tests/contract/test_removals.py).
+"""The removal and replacement of files: no other module of this program does either (tests/contract/test_removals.py).
 
-Every room may import this module, also the rooms of the training process. A path is opened from its run, or from
+Every package may import this module, also the packages of the training process. A path is opened from its run, or from
 `root`, without following a link (`inside.py`). Names are removed relative to the opened folder, so nothing can change
 between the check and the removal.
 
@@ -56,19 +56,19 @@ class Made:
         return cls(found.st_dev, found.st_ino)
 
     def explain_other(self, name: str, folder: int) -> str:
-        """Return why the opened folder is not the folder that was made; empty if it is that folder."""
+        """Return why the opened folder is not the folder that was made, "" if it is. `folder` is its descriptor."""
         return "" if self.of(os.fstat(folder)) == self else "it is not the folder that was made there"
 
 
 @dataclass(frozen=True)
 class Marked:
-    """A folder that this program made earlier. `form` matches its name; it holds one of the files in `markers`."""
+    """A folder that this program made earlier. `form` matches its name; one of the files in `markers` is inside."""
 
     form: re.Pattern[str]
     markers: tuple[str, ...] = ()
 
     def explain_other(self, name: str, folder: int) -> str:
-        """Return why the opened folder was not made by this program, empty if it was."""
+        """Return why the opened folder was not made by this program, "" if it was. `folder` is its descriptor."""
         if not self.form.fullmatch(name):
             return "its name is none that Stepscope gives"
         if self.markers and not any(_is_file(folder, marker) for marker in self.markers):
@@ -88,7 +88,7 @@ class Abandoned:
     markers: ClassVar[tuple[str, ...]] = (SCRATCH_FILE,)
 
     def explain_other(self, name: str, folder: int) -> str:
-        """Return why the opened folder is not an abandoned one, empty if it is."""
+        """Return why the opened folder is not an abandoned one, "" if it is. `folder` is its descriptor."""
         reason = Marked(self.form, self.markers).explain_other(name, folder)
         if reason:
             return reason
@@ -152,7 +152,7 @@ def ensure_folder(path: Path, mode: int | None = None) -> None:
 
 
 def ensure_run_folder(run_path: Path, *inner: str) -> None:
-    """Make the folder of a run and its subfolder `inner`, where missing."""
+    """Make the folder of a run and the subfolder at the path `inner` in it, where missing."""
     with suppress(FileExistsError):
         make_run_folder(run_path)
     if inner:
@@ -221,9 +221,9 @@ def remove_empty(path: Path, root: Path | None = None) -> bool:
 def remove_tree(path: Path, proof: Made | Marked | Abandoned, root: Path | None = None) -> None:
     """Remove a folder made by this program, with all its content.
 
-    RefusedError names why the folder is not ours, or which content must stay; OSError names a failure. If only some
-    content must stay or fails, the rest is still removed. The marker files go last, so that a later call can finish the
-    removal.
+    RefusedError names why this program may not remove the folder, or which content must stay; OSError names a failure.
+    If only a part of the content must stay or fails, the rest is still removed. The marker files go last, so that a
+    later call can finish the removal.
     """
     with opened_parent(path, root) as parent:
         if path.name not in _list_names(parent):  # a file system that ignores case would find another name, too

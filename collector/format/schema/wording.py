@@ -45,7 +45,7 @@ def format_percent(part_frac: float) -> str:
 
 
 def format_part(part: int, whole: int) -> str:
-    """Return a share in whole percent, `98 %`; never 0 % for a nonzero part, never 100 % for an incomplete one."""
+    """Return `part` of `whole` in whole percent, `98 %`. A nonzero part is never 0 %, an incomplete one never 100 %."""
     percent = round(100 * part / whole)
     if percent == 0 and part:
         return "less than 1 %"

@@ -31,7 +31,9 @@ _LOOK_S = 0.02
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The settings of a benchmark. `gpus` None means one GPU if any; `warmup` batches are left out at both ends."""
+    """The settings of a benchmark. `options` are the Profiler's options as JSON, `baseline` is the folder of an earlier
+    benchmark to compare with. `gpus` None means one GPU if any; `warmup` batches are left out at both ends.
+    """
 
     program: Program
     output: Path

@@ -101,7 +101,9 @@ def build_mean(measured: Sequence[Measured], failed: Sequence[Tree], warmup: int
 
 
 def _summarize_processes(measured: Sequence[Measured], together: Mapping[str, tuple[float | None, float]]) -> Tree:
-    """Return the statistics over all samples of all processes, the mean of each process, and the throughput."""
+    """Return statistics over all samples of all processes, with the mean of each process. `together` maps each range
+    that is a batch to the joint throughput and the share of time of `join_spans`.
+    """
     stats = summarize_samples(sample for one in measured for sample in one.samples)
     own = [one.document["data_stats_minus_warmup"] for one in measured]
     for path, metrics in stats.items():
@@ -130,7 +132,7 @@ def join_spans(several: Sequence[Mapping[str, Span]]) -> dict[str, tuple[float |
     """Map each range that is a batch to its throughput, and to the share of time in which all processes ran batches.
 
     The throughput is items per second of wall time over all processes; None if no time has passed. Work between batches
-    and a process that ends late lower it.
+    lowers the throughput, and so does a process that ends late.
     """
     found = {}
     for path in dict.fromkeys(path for spans in several for path in spans):

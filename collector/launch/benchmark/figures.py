@@ -30,7 +30,9 @@ _PERCENTILES = {"percentile_16": 16, "percentile_84": 84, "percentile_95": 95}
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of a range, a row of `ranges`. `path` lists the names from the outermost inwards, without batch numbers."""
+    """One call of a range, a row of `ranges`. `path` lists the names from the outermost inwards, without batch numbers.
+    `device_ns` is None if the time on the device is unknown, `batch` None if the range is no batch.
+    """
 
     name: str
     path: str
@@ -44,7 +46,9 @@ class Call:
 
     @property
     def is_counted(self) -> bool:
-        """Whether means include the call. Failed calls are left out, and so is the last batch, which finds no data."""
+        """Whether means include the call. They leave out failed calls, and the last batch of a loop, which only finds
+        that no data is left.
+        """
         return not self.failed and not (self.batch is not None and self.total_items == 0)
 
     @property
@@ -74,7 +78,9 @@ class Calls:
 
     @cached_property
     def kept(self) -> frozenset[Call]:
-        """The batches without warm-up: of n counted batches of a range, batch i (from 0) is kept if w <= i < n - w."""
+        """The batches without warm-up: of n counted batches of a range, batch i (from 0) is kept if warmup <= i < n -
+        warmup.
+        """
         by_path: dict[str, list[Call]] = defaultdict(list)
         for call in self.batches:
             if call.is_counted:

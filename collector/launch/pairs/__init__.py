@@ -63,7 +63,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class Pairs:
-    """The settings of a comparison. `against` is a git revision or a folder; the last three fields are for the gate."""
+    """The settings of a comparison. `against` is a git revision or a folder; `output` None means a new folder for the
+    runs. `options` is JSON for the Profiler. The last three fields are for the gate, which judges the pairs.
+    """
 
     program: Program
     count: int
@@ -270,7 +272,9 @@ def _check_gate(pairs: Pairs) -> None:
 
 
 def _make_output(given: str | None) -> Path:
-    """Make the folder for the runs. UsageError if it holds runs already, so that old and new runs are not mixed."""
+    """Make the folder for the runs: `given`, or a new one for None. UsageError if it holds runs already, so that old
+    and new runs are not mixed.
+    """
     if given is not None and is_url(given):
         raise UsageError(f"{given} is a URL; pairs are recorded to a folder of this machine")
     output = Path(given or Path(DEFAULT_PATH) / f"pairs-{datetime.now():%Y%m%d-%H%M%S}").expanduser().absolute()

@@ -49,7 +49,7 @@ class Checkout:
         return self.code / path.relative_to(self.root)
 
     def describe_tree(self) -> str:
-        """Return a name for the user's code, with which the base is compared."""
+        """Return a label for the user's version of the code, which is compared with the base."""
         head = ask_git(self.root, "rev-parse", "--short", "HEAD")
         if head is None:
             return str(self.root)
@@ -104,8 +104,8 @@ def _is_written(path: Path, outputs: Collection[Path]) -> bool:
 
 
 def find_root(path: Path) -> Path:
-    """Return the root of the git checkout around a path. Without git, return the current folder, or the file's
-    folder.
+    """Return the root of the git checkout that holds `path`. Outside of a checkout, return the current folder if it
+    holds `path`, else the folder of `path`.
     """
     folder = path if path.is_dir() else path.parent
     top = ask_git(folder, "rev-parse", "--show-toplevel")
@@ -157,7 +157,9 @@ def _name_some(names: list[str], most: int = 4) -> str:
 
 @dataclass(frozen=True)
 class Placed:
-    """The script or module in a command line, and its position. `path` is real; for a module, the current folder."""
+    """The script or module in a command line; `position` is its index among the words. `path` is the script's real
+    path; for a module, the current folder.
+    """
 
     position: int
     name: str
@@ -202,7 +204,9 @@ def place_environment(environment: Mapping[str, str], script: Placed, base: Chec
 
 
 def _place_entry(folder: Path, base: Checkout) -> str:
-    """Return the base's folder for a folder of the user's checkout; "" for another folder, or without a counterpart."""
+    """Return the folder of the base that corresponds to `folder`; "" if `folder` is outside of the user's checkout or
+    the base lacks it.
+    """
     real = Path(os.path.realpath(folder))
     if not real.is_relative_to(base.root) or real.is_relative_to(os.path.realpath(sys.prefix)):
         return ""

@@ -84,7 +84,9 @@ def _run(folder: Path, words: tuple[str, ...], timeout_s: float | None) -> subpr
 
 @contextmanager
 def guard_worktree(root: Path, name: str) -> Iterator[Path]:
-    """Yield a path with that name for a worktree of `root`; the worktree is removed when the block ends."""
+    """Yield a path, ending in `name`, for a worktree of `root`. When the block ends, the worktree at this path is
+    removed.
+    """
     scratch = make_scratch()
     place = scratch.path / name
     guard = subprocess.Popen(

@@ -55,7 +55,9 @@ _ERROR = re.compile(r"(?:\[rank\d+\]: )?([A-Za-z_][\w.]*(?:Error|Exception)\b.*)
 
 @dataclass(frozen=True)
 class Trying:
-    """The settings of `profiler-run --try`. `budget_s` is in seconds."""
+    """The settings of `profiler-run --try`. `budget_s` is in seconds; `output` is the folder of the results, None for a
+    new folder.
+    """
 
     program: Program
     budget_s: float
@@ -138,8 +140,8 @@ class _Trials:
         return player.report
 
     def _warm_up(self, found: Mapping[str, Any]) -> None:
-        """If forks are as good as fresh starts of the script, let trials be forks of a Python that has imported
-        PyTorch.
+        """Let trials be forks of a Python that has imported PyTorch, if a fork can stand for a fresh start. `found` are
+        facts of the recorded run.
         """
         if (
             find_launcher(self._trying.program) is None
@@ -155,7 +157,9 @@ class _Trials:
         return self._end - time.monotonic()
 
     def _count_together(self, found: Mapping[str, Any]) -> int:
-        """Return how many changes fit into memory beside the unchanged script; on a device, one."""
+        """Return how many changes may run at once beside the unchanged script: one on a device, else as many as fit
+        into memory. `found` are facts of the recorded run.
+        """
         free = psutil.virtual_memory().available * _MOST_MEMORY_FRAC
         return 1 if found["uses_device"] else max(1, min(TOGETHER, int(free / max(self._most_bytes, 1)) - 1))
 
@@ -181,7 +185,9 @@ class _Trials:
         return self._crew.start(words, _make_environment(plan, self._scratch), folder, folder / LOG_FILE)
 
     def limit(self, player: _Player) -> tuple[float, bool]:
-        """Return the time limit of a turn in seconds, and whether it is all the time that is left. Raises OutOfTime."""
+        """Return the time limit of a turn in seconds, and whether this limit is the rest of the whole search's time.
+        Raises OutOfTime.
+        """
         left_s = self._count_left()
         if left_s <= 0:
             raise OutOfTime
@@ -282,7 +288,7 @@ def _explain(code: int | None, limit_s: float, log: Path) -> str:
 
 
 def read_turn(report: Mapping[str, Any]) -> Turn:
-    """Return the times between updates, and the losses."""
+    """Return what a process reports of its turn: the times between updates, and the losses."""
     steps, losses = (tuple(float(value) for value in report[name]) for name in ("steps_ns", "losses"))
     return Turn(steps, losses, bool(report["is_over"]))
 

@@ -21,11 +21,11 @@ _MOST_LOSSES = 1000
 
 @dataclass(frozen=True)
 class Candidate:
-    """A change to try. `code` is the line that the user would write. Of changes with the same `knob`, at most one is
-    chosen.
+    """A change to try. `knob` names the setting that changes: of changes with the same `knob`, at most one is chosen.
+    `code` is the line that the user would write.
 
     `place` names the user's calls that the change rewrites. The change sets `keywords` in the call (None removes one);
-    without `keywords` it replaces the call by `code`. `is_slow` means that a trial takes much longer than others.
+    without `keywords` it replaces the call by `code`. `is_slow` means that a trial takes much longer than usual.
     """
 
     knob: str
@@ -38,7 +38,7 @@ class Candidate:
 
 
 def apply_change(change: Change) -> None:
-    """Apply each knob of a change. Raises ValueError for an unknown knob; errors of PyTorch pass through."""
+    """Apply each setting of a change. Raises ValueError for an unknown setting; errors of PyTorch pass through."""
     torch = sys.modules["torch"]
     loader = {name.removeprefix("loader."): value for name, value in change.items() if name.startswith("loader.")}
     if loader:
@@ -147,7 +147,9 @@ def _set_precision(torch: Any, value: str) -> None:
 
 
 def _at_first_call(change: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Return a knob that changes the outermost module in training, before the first call of the module."""
+    """Return a function that applies `change` to (torch, module), where the module is the first one with parameters
+    that is called in training, right before this call.
+    """
 
     def apply(torch: Any, value: Any) -> None:
         done: set[int] = set()

@@ -55,7 +55,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Plan:
-    """A trial: `change` maps each knob to a value; `first` is the length of its first turn.
+    """A trial: `change` maps each setting to a value; `first` is the length of its first turn.
 
     `scratch` is the folder for everything that the script writes, `folder` holds the pipes, and `cache` keeps the
     caches of compilers for later trials. With `records`, Stepscope records the trial, the trial ends after its first
@@ -74,7 +74,7 @@ class Plan:
 
 
 def begin_trial() -> Plan:
-    """Prepare this process before the script runs in it."""
+    """Prepare this process for its trial before the script runs in it. Return the plan of the trial."""
     plan = Plan(**json.loads(os.environ[PLAN_VARIABLE]))
     scratch, folder = Path(plan.scratch), Path(plan.folder)
     redirect = Redirect(scratch, (folder, Path(plan.cache)))

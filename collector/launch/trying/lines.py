@@ -24,7 +24,9 @@ _LIBRARIES = ("-packages/", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__
 
 
 def follow_places(torch: Any) -> dict[str, list[tuple[str, int, str]]]:
-    """Return an empty mapping. Later calls that a change could rewrite are added to it: kind of call to places."""
+    """Return a mapping from a kind of call to the places in the user's code that make such calls. It fills as the
+    script runs.
+    """
     found: dict[str, list[tuple[str, int, str]]] = {}
     made = {
         "DataLoader": torch.utils.data.DataLoader,
@@ -83,7 +85,7 @@ def _name_place(file: str, header: str) -> str:
 
 
 def _edit_call(place: tuple[str, int, str], candidate: Candidate) -> Sequence[Edit]:
-    """Return the edits that rewrite the call at a place; empty if it is not certain which call is meant."""
+    """Return the edits that rewrite the call at `place` (file, line, function name); empty if several calls match."""
     file, line, name = place
     try:
         text = Path(file).read_text("utf-8")

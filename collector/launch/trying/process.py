@@ -31,7 +31,9 @@ _IMPORTS_S = 120.0
 
 
 class TurnFailed(Exception):
-    """A process ended, or was too slow, before it reported. `code` is its exit code, None if it still ran."""
+    """A process ended, or was too slow, before it reported the end of its turn. `code` is its exit code, None if it
+    still ran.
+    """
 
     def __init__(self, code: int | None) -> None:
         super().__init__(code)
@@ -189,7 +191,9 @@ class TurnTaker:
         return report
 
     def count_bytes(self) -> int:
-        """Return the memory of all its processes in bytes; shared memory counts several times."""
+        """Return the memory of the process and its children in bytes. Memory that they share counts once for each of
+        them.
+        """
         total = 0
         for each in self.list_processes():
             with suppress(psutil.Error):
@@ -213,7 +217,7 @@ class TurnTaker:
 
 
 def _make_pipe(path: Path) -> int:
-    """Make a named pipe. Open it for reading and writing, so that a reader never meets its end."""
+    """Make a named pipe and open it for reading and writing, so that a reader sees no end of file when a writer closes."""
     os.mkfifo(path)
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -229,7 +233,7 @@ def _list_children() -> list[psutil.Process]:
 
 
 class Neighbours:
-    """A count of the processors that other programs use. It begins when this object is made."""
+    """Counts the processors that other programs use, from the moment the object is made."""
 
     def __init__(self) -> None:
         self._begun = self._read()
@@ -240,7 +244,7 @@ class Neighbours:
         return max(busy_s - own_s, 0.0) / elapsed_s, idle_s / elapsed_s
 
     def describe(self) -> str:
-        """Return a sentence if other programs held up this one; "" if not."""
+        """Return a sentence if other programs took processors from the trials; "" if not."""
         others, idle = self.count()
         cores = psutil.cpu_count() or 1
         if others < _BUSY_CORES or idle > _IDLE_FRAC * cores:

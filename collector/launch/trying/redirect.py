@@ -76,8 +76,8 @@ class Redirect:
         self._lead_moves()
 
     def lead(self, module: Any, name: str, position: int, writes: bool, brings: bool = False) -> None:
-        """Redirect the path argument at `position` of a function. `brings` means that the function changes an existing
-        file.
+        """Redirect the path that a function of `module` takes at `position`. `writes` means that the function writes to
+        the path, `brings` that it changes an existing file.
         """
         original = getattr(module, name)
 
@@ -123,7 +123,7 @@ class Redirect:
         setattr(os, name, led)
 
     def _lead_lists(self) -> None:
-        """Make a folder list both the user's files in it and the files that the trial wrote there."""
+        """Make lists of a folder's entries show both the user's files and the files that the trial wrote there."""
         listdir, scandir = os.listdir, os.scandir
 
         @functools.wraps(scandir)
@@ -159,7 +159,9 @@ class Redirect:
         os.getcwd = functools.wraps(getcwd)(lambda: getcwd().removeprefix(str(self._files)))
 
     def _find_real(self, path: Any) -> str | None:
-        """Return the absolute path; None if it is not a path, or lies in a folder with free writing."""
+        """Return the absolute path. Return None if `path` is no path, or lies in a folder where writes are not
+        redirected.
+        """
         if isinstance(path, int):
             return None
         try:
@@ -174,9 +176,10 @@ class Redirect:
         return bool(self._removed) and any(str(each) in self._removed for each in (real, *PurePath(real).parents))
 
     def place(self, path: Any, writes: bool, brings: bool = False) -> Any:
-        """Return the path to use: the path itself, or its copy below the scratch folder.
+        """Return the path to use: `path` itself, or its copy below the scratch folder. `writes` means that the caller
+        writes to the path.
 
-        With `brings`, the user's file is first copied there.
+        With `brings`, the user's file is first copied to the scratch folder.
         """
         real = self._find_real(path)
         if real is None:

@@ -76,7 +76,7 @@ class Player(Protocol):
 
 
 def compare_turns(found: Turn, base: Turn) -> float:
-    """Return the logarithm of the ratio of two turns' times, over the updates that both turns have."""
+    """Return log(time of `found` / time of `base`), over the updates that both turns have."""
     pairs = list(zip(found.steps_ns, base.steps_ns, strict=False))
     ours, theirs = (sum(side) for side in zip(*pairs, strict=True))
     return max(-_LONGEST_LOG, min(math.log(ours / theirs), _LONGEST_LOG))
@@ -99,7 +99,7 @@ class Life:
 
 
 def estimate(logs: Sequence[float]) -> tuple[float, float, int]:
-    """Return the trimmed mean, its standard error and degrees of freedom (Tukey and McLaughlin 1963)."""
+    """Return the trimmed mean of the logarithms, its standard error and degrees of freedom (Tukey and McLaughlin 1963)."""
     count, cut = len(logs), int(_CUT_FRAC * len(logs))
     if count < 2:
         return logs[0], _UNKNOWN, 1
@@ -111,7 +111,9 @@ def estimate(logs: Sequence[float]) -> tuple[float, float, int]:
 
 @dataclass
 class Tried:
-    """A candidate, or a combination of several, with the results of its processes."""
+    """A candidate, or a combination of several, with the results of its processes. `failure` is why the change cannot
+    be judged, "" if it can.
+    """
 
     candidates: tuple[Candidate, ...]
     lives: list[Life] = field(default_factory=list)
@@ -144,8 +146,8 @@ class Tried:
         return [life for life in self.lives if life.logs]
 
     def bound(self, certainty: float) -> tuple[float, float]:
-        """Return the mean logarithm of the time ratio, and half the width of its interval. Processes with more rounds
-        count more.
+        """Return the mean of log(time / unchanged script's time) over all processes, and half the width of its
+        interval. `certainty` is the quantile of the upper bound. Processes with more rounds count more.
         """
         found = [estimate(life.logs) for life in self.known]
         weights = [1.0 / (error**2 + 2.0 * _PROCESS_FRAC**2) for _, error, _ in found]
@@ -161,7 +163,8 @@ class Tried:
 
 @dataclass
 class Search:
-    """The state of a search. `start` starts a process with a change, and `note` receives the results.
+    """The state of a search. `start` starts a process with a change, `note` receives the results, `best` is the best
+    combination so far.
 
     `count` returns how many changes fit into memory beside the unchanged script. `left_s` returns the remaining time in
     seconds.
@@ -200,7 +203,9 @@ class Search:
                 self.best = next((entry for entry in self.rank() if self.is_gain(entry)), None)
 
     def bound_gain(self, entry: Tried) -> tuple[float, float]:
-        """Return the interval of a gain. In 95 % of searches, all intervals together are right."""
+        """Return the least and the largest likely gain, as shares of the step. In 95 % of searches the intervals of all
+        changes hold the true gains.
+        """
         mean, half = entry.bound(1.0 - 0.025 / max(len(self.tried), 1))
         return 1.0 - math.exp(min(mean + half, _LONGEST_LOG)), 1.0 - math.exp(max(mean - half, -_LONGEST_LOG))
 
@@ -240,7 +245,9 @@ class Search:
         return sorted((entry for entry in self.tried if entry.known), key=lambda entry: -entry.gain_frac)
 
     def _combine(self) -> None:
-        """Repeat the best change in fresh processes, with combinations and rivals; go on from the best combination."""
+        """Repeat the best change in fresh processes, beside its combinations and other changes of the same settings. Go
+        on from the best of them.
+        """
         whole: Tried | None = next(entry for entry in self.rank() if self._may_gain(entry))
         been: list[Tried] = []
         while whole is not None:
@@ -256,7 +263,9 @@ class Search:
             whole = max(better, key=lambda entry: entry.gain_frac, default=None)
 
     def _list_beside(self, whole: Tried, been: Sequence[Tried]) -> list[Tried]:
-        """Return other changes of the same settings that may be better, and combinations with one more change."""
+        """Return what to try beside the combination `whole`: another change of the same settings that may gain more,
+        and `whole` with one more change. Changes in `been` are left out.
+        """
         others = [entry for entry in self.rank() if len(entry.candidates) == 1]
         rivals = [
             each for each in others if each.settings & whole.settings and each not in been and self._may_gain(each)

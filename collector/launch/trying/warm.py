@@ -31,7 +31,9 @@ def import_ahead(names: Sequence[str]) -> None:
 
 
 def serve(channel: socket.socket) -> list[str] | None:
-    """Fork for each request. Return the request's words in the fork, and None when the requesting process has ended."""
+    """Fork for each request that comes over `channel`. In the fork, return the words of the command line in the
+    request. Return None once the requesting process has ended.
+    """
     is_safe = threading.active_count() == 1 and not sys.modules["torch"].cuda.is_initialized()
     channel.send(b"ready" if is_safe else b"unsafe")
     while message := channel.recv(_MOST_BYTES):

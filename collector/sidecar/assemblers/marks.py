@@ -56,7 +56,9 @@ class MarkAssembler(Assembler):
         return tables
 
     def revise(self, table: str, rows: pa.Table) -> pa.Table:
-        """Return the rows of `ranges` without dropped ranges and without their children."""
+        """Return the rows of `ranges` without the ranges that the script dropped, and without the ranges inside of
+        them.
+        """
         if table != "ranges" or not self._dropped:
             return rows
         ids = rows["id"].to_numpy()

@@ -123,7 +123,9 @@ class StacksAssembler(Assembler):
         return self._build()
 
     def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
-        """Return rows only at the end of the run. The last rows of `steps` give the phases of the remaining samples."""
+        """Return the remaining rows of `stacks` once the run is over and the last rows of `steps` came; else an empty
+        mapping.
+        """
         if not self._is_over or table != "steps":
             return {}
         self._count()
@@ -252,7 +254,9 @@ class PhaseFiler:
     """
 
     def __init__(self, more: Callable[[], Iterable[Sample]], least_ns: int = 0) -> None:
-        """`least_ns` is the shortest standstill; 0 or less switches standstills off."""
+        """`least_ns` is the duration from which a row of `steps` may hold a standstill of the job; 0 or less: no row
+        does.
+        """
         self._more = more
         self._least_ns = least_ns
         self._usual_ns = 0
@@ -294,7 +298,7 @@ class PhaseFiler:
             self._filed.append(Filed(sample, "train", PHASE_NAMES[steady.labels[stretch]], long_rows[row]))
 
     def _find_long(self, start: int, end: int) -> int:
-        """Return the start of the row if the job may have stood still in the row, else 0."""
+        """Return `start`, the start of a row, if the row is so long that the job may have stood still in it; else 0."""
         length, usual = end - start, self._usual_ns
         if 0 < self._least_ns <= length and length >= LONG_TIMES * usual:
             return start

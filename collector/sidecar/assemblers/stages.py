@@ -59,7 +59,9 @@ class StageAssembler(Assembler):
         self._here = BatchesHere()
 
     def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
-        """Return estimated stage rows for batches without timings, from the durations of their fetches."""
+        """Return estimated rows of `stages` for new rows of `fetches` whose batches the training process made without
+        timings.
+        """
         if table != "fetches" or self._here.is_empty:
             return {}
         # What was written of those batches came before the end of their fetch, so it is there by now.
@@ -97,14 +99,18 @@ class StageAssembler(Assembler):
 
 
 class _Shares:
-    """The shares of work in timed batches, by which the work of untimed batches is divided."""
+    """Sums of the times of reading and of each transform over timed batches. Untimed batches are divided in the same
+    proportions.
+    """
 
     def __init__(self) -> None:
         self.read_ns = 0
         self.parts_ns: dict[str, int] = {}
 
     def divide(self, work_ns: int) -> tuple[int, list[tuple[str, int]]]:
-        """Return the parts of a work time: reading, and each transform. The parts sum to `work_ns`."""
+        """Divide the work time of an untimed batch. Return the time of reading, and (name, time) of each transform, all
+        in ns; they sum to `work_ns`.
+        """
         whole = self.read_ns + sum(self.parts_ns.values())
         if not whole:
             return work_ns, []
@@ -128,9 +134,10 @@ class _LogReader:
         return {"position": position, "names": self._names}
 
     def read(self, items: OrderedDict[tuple[int, ...], int], here: BatchesHere) -> list[Row]:
-        """Return rows for the records since the last call. Note the number of samples of each batch in `items`.
+        """Return rows for the log records since the last call. Note in `items` the number of samples of each batch, by
+        (loader, epoch, batch).
 
-        Also note in `here` the timed batches that the training process itself made.
+        Note in `here` the batches that the training process itself made, without workers.
         """
         rows: list[Row] = []
         records = self.ring.read().tolist()
@@ -250,7 +257,9 @@ class _Division:
     fetch_ns: int = 0
 
     def spread(self, fetch_ns: Ints) -> tuple[list[tuple[str, str | None]], Ints]:
-        """Return the stages, and the time of each stage in each fetch: an array of shape (fetches, stages)."""
+        """Divide the durations of fetches. Return (stage, transform name or None) of each stage, and an array in ns of
+        shape (fetches, stages).
+        """
         stages = [("read", None), *(("transform", name) for name in self.parts_ns), ("collate", None)]
         sums = np.array([self.read_ns, *self.parts_ns.values(), self.collate_ns], np.float64)
         share = min(self.work_ns / self.fetch_ns, 1.0) if self.fetch_ns else 1.0
@@ -260,8 +269,8 @@ class _Division:
 
 
 class BatchesHere:
-    """The batches that the training process makes itself. `learn` takes timed batches; `divide` splits untimed fetches
-    into stages.
+    """The batches that the training process makes itself, without workers. `learn` sums the stages of timed batches;
+    `divide` splits fetches of untimed batches in the same proportions.
     """
 
     def __init__(self) -> None:
@@ -274,7 +283,9 @@ class BatchesHere:
         return not self._divisions
 
     def learn(self, batch: Batch, parts: Iterable[tuple[str, int]]) -> None:
-        """Note a batch that has rows already. If it was timed, add it to the sums."""
+        """Note a batch that already has rows of `stages`. If it was timed, add the time of each stage to the loader's
+        sums.
+        """
         self._written[batch[:3]] = batch.done_ns - batch.picked_ns
         if len(self._written) > _MOST_OPEN:
             self._written.popitem(last=False)
@@ -287,7 +298,9 @@ class BatchesHere:
                 division.parts_ns[name] = division.parts_ns.get(name, 0) + part_ns
 
     def divide(self, fetches: pa.Table) -> list[dict[str, Any]]:
-        """Return columns of `stages` for the fetches of untimed batches, one mapping per loader."""
+        """Return columns of `stages` for those rows of `fetches` whose batches have no rows of `stages` yet: one
+        mapping per loader.
+        """
         loaders, epochs, batches, starts, durations = (fetches[name].to_numpy() for name in _COLUMNS)
         samples = fetches["samples"].fill_null(0).to_numpy()
         keys = zip(loaders.tolist(), epochs.tolist(), batches.tolist(), durations.tolist(), strict=True)
@@ -321,7 +334,9 @@ class BatchesHere:
 
 
 def _lay_out(division: _Division, place: dict[str, Ints], starts: Ints, durations: Ints) -> dict[str, Any]:
-    """Return columns of `stages` that place the stages of each batch end to end; the last stage ends with the fetch."""
+    """Return columns of `stages` for fetches of one loader: the stages of a batch one after the other, the last one
+    ending with the fetch. `place` has the columns loader, epoch, batch and items, one value per fetch.
+    """
     stages, taken = division.spread(durations)
     count = len(stages)
     begins = (starts + durations - taken.sum(1))[:, None] + np.cumsum(taken, 1) - taken

@@ -1,14 +1,14 @@
 """Detection of a training thread that stands still. A standstill is noted in rank.json while it lasts, and in one line
 on the terminal.
 
-The limit for a silence comes from the run itself. It is the longest of three times: twenty usual steps (at most five
-minutes), twice the longest silence that was no standstill, and half a minute. This limit is for ranks that differ in
-their position. Ranks that do not differ may do long work, which looks like a hang, so their limit is twice as long. The
-limit is ten times as long if the process is at work, or outside of every known call, where a script may evaluate, save
-or download.
+A silence is the time since the last word of the training thread in the log. Its limit comes from the run itself. It is
+the longest of three times: twenty usual steps (at most five minutes), twice the longest silence that was no standstill,
+and half a minute. This limit is for ranks that stand at different places of the script. Ranks at the same place may do
+long work, which looks like a hang, so their limit is twice as long. The limit is ten times as long if the process is at
+work, or outside of every known call, where a script may evaluate, save or download.
 
-A standstill that ended stays in rank.json, so that averages leave its step out. A regular silence belongs to the normal
-run, and is forgotten.
+A standstill that ended stays in rank.json, so that averages leave its step out. A silence that recurs regularly belongs
+to the normal run, and is forgotten.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Steps, phases, fetches and queues, from the word log."""
+"""Steps, phases, fetches and queues, from the event log of the training thread."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class StepsAssembler(Assembler):
         return None if self._machine.is_paused else self._machine.find_moment()
 
     def _describe_moment(self) -> dict[str, Any] | None:
-        """Return the state of the training thread as a fact for hangs; None if no collective was called."""
+        """Return the state of the training thread for the detection of hangs; None if no collective was called yet."""
         moment = self._machine.find_moment()
         if moment is None or not (self._collectives.count() + moment.ended or moment.begun):
             return None
@@ -196,7 +196,7 @@ class StepsAssembler(Assembler):
         self._keep({"queues": list_queues(columns, words, self._capacities, self._with_pin_queue, self.clock)})
 
     def _may_skip(self) -> bool:
-        """Return whether similar steps may be processed together, because no reader needs the times of their phases."""
+        """Return whether similar steps may be processed together, without the time of each stretch of a step."""
         return self._index >= STEPS_WITH_PHASES and self._data_pipeline is not None
 
     def _add_steady(self, steady: Steady) -> None:

@@ -1,6 +1,7 @@
-"""Detailed windows that open by themselves. The sidecar watches the steps here, when they become rows.
+"""Detailed windows (steps recorded with torch.profiler) that open by themselves. This module watches the new rows of
+`steps` in the sidecar, and orders the windows.
 
-The training thread opens a window between two steps, and closes it before the process ends. libkineto can also take
+The training thread opens a window between two steps, and closes it before the process ends. libkineto can also record
 windows on a thread of its own, but nothing can close such a window early: a process that ended with an open window died
 of SIGSEGV in the destructors of torch.
 
@@ -46,7 +47,9 @@ _AFTER_WINDOW = 3
 
 
 class Step(NamedTuple):
-    """A training step as input of the StepWatch. `starts_loader` is True if workers were started in the step."""
+    """A training step as input of the StepWatch. `starts_loader` is True if workers were started in the step,
+    `detailed` if it lies in a detailed window.
+    """
 
     step: int
     duration_ns: int
@@ -57,9 +60,10 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """A reason to open a window. `trigger` is outlier, starvation or lines.
+    """A reason to open a detailed window. `trigger` is outlier, starvation or lines; `step` is the number of the last
+    step concerned.
 
-    `text` is half a sentence, such as "step 412 took 6.1× the median before it". The median is that of the earlier
+    `text` is half a sentence, such as "step 412 took 6.1× the median before it", which is the median of the preceding
     steps. Pages show the median of the whole run.
     """
 
@@ -77,7 +81,9 @@ class _Stretch:
 
 
 class StepWatch:
-    """A watch for long steps and starvation. `see` takes every training step once, in order."""
+    """A watch for unusually long steps, and for series of steps that mostly wait for data. `see` takes every training
+    step once, in order.
+    """
 
     def __init__(self) -> None:
         self._seen = 0
@@ -89,7 +95,9 @@ class StepWatch:
         self._is_starved = False
 
     def see(self, step: Step) -> Finding | None:
-        """Return the most specific finding of a new step, None if the step is usual."""
+        """Return a finding if the step is unusually long or ends a series of starved steps, else None. A long step goes
+        first.
+        """
         self._seen += 1
         if step.detailed:
             self._after_window = _AFTER_WINDOW
@@ -118,7 +126,9 @@ class StepWatch:
         return Finding("outlier", step.step, f"step {step.step} took {duration / usual:.1f}× the median before it")
 
     def _judge_wait(self, step: Step) -> Finding | None:
-        """Return a finding once enough steps in a row have starved. Each such series gives only one finding."""
+        """Return a finding once enough steps in a row waited for data for most of their time. Each such series gives
+        only one finding.
+        """
         if step.data_wait_ns < STARVED_FRAC * step.duration_ns:
             self._starved, self._is_starved = _Stretch(), False
             return None
@@ -189,7 +199,9 @@ class TriggerAssembler(Assembler):
         return {"facts": {"triggers": self._sent}} if self._sent else {}
 
     def _see_lines(self, rows: pa.Table) -> None:
-        """Order one window per run, if the lines with most samples are in no window so far."""
+        """Order a detailed window, once per run, if half of the stack samples lie in source lines that no window has
+        sampled.
+        """
         if not rows.num_rows or any(sent["trigger"] == "lines" for sent in self._sent):
             return
         step, at_ns = (rows[name][-1].as_py() for name in ("step", "start_ns"))
@@ -197,7 +209,9 @@ class TriggerAssembler(Assembler):
             self._order(Finding("lines", step, "the lines that take the time are in no window"), at_ns)
 
     def _see_orders(self) -> None:
-        """Look for a new order of the user. Until the training thread has had time to take it, no trigger replaces it."""
+        """Look for a new order of the user. Until the training thread has had time to read it, no order from a trigger
+        replaces it.
+        """
         self._hold = max(self._hold - 1, 0)
         with contextlib.suppress(OSError):
             order = read_order(self._log_file)

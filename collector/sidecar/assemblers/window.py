@@ -153,7 +153,9 @@ class WindowAssembler(Assembler):
         )
 
     def _renumber(self, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
-        """Return the tables with numbers unique over all windows. Track numbers of threads stay, slice ids continue."""
+        """Return the tables with numbers that are unique over all windows: track numbers and slice ids. A thread keeps
+        its track number.
+        """
         tracks = tables["tracks"]
         keys = [
             "\0".join(map(str, row))

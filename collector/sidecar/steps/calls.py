@@ -83,7 +83,9 @@ class CallLog:
             self._reduction = start, *self._reduction[1:]
 
     def add(self, word: int) -> Call:
-        """Return the call that the word describes, made from the last span or reduction."""
+        """Return the call that the packed word describes. Its times come from the last `reduce`, else from the last
+        `hold`.
+        """
         serial, is_open, what = unpack_call(word)
         if self._reduction is not None:
             start, duration, held, left = self._reduction

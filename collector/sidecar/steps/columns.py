@@ -18,7 +18,9 @@ from collector.sidecar.steps.steady import Ints, Steady
 
 
 def list_steps(steady: Steady, example: Mapping[str, Any], index: int, clock: Clock) -> pa.Table:
-    """Return rows of `steps` for similar steps. Every row gets the values of `example`, except measured values."""
+    """Return rows of `steps` for similar steps, numbered from `index` on. Columns that were not measured per step get
+    the value in `example`.
+    """
     count = len(steady)
     own = {
         "index": np.arange(index, index + count),
@@ -42,7 +44,7 @@ def list_steps(steady: Steady, example: Mapping[str, Any], index: int, clock: Cl
 
 
 def list_fetches(columns: Mapping[str, Ints], clock: Clock) -> pa.Table:
-    """Return rows of `fetches` from columns. The columns hold clock readings, and 0 for unknown samples."""
+    """Return rows of `fetches` from columns. `start_ns` are perf_counter_ns readings; 0 in `samples` means unknown."""
     samples = columns["samples"]
     own = {"start_ns": clock.to_run(columns["start_ns"]), "samples": pa.array(samples, pa.int64(), mask=samples == 0)}  # type: ignore[arg-type]
     return build_table("fetches", {**columns, **own})

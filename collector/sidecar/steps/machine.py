@@ -129,8 +129,8 @@ class StepMachine(RowKeeper):
         self.position = fetch.following
 
     def count_steady_samples(self, loaders: Ints, epochs: Ints, samples: Ints) -> Ints:
-        """Return the number of samples that each of several similar steps used. Each step has one fetch. This machine
-        did not read the words of these steps.
+        """Return the number of samples that each of several similar steps trained on. Each step has one fetch; the
+        arrays describe the fetched batches. This machine did not read the words of these steps.
         """
         self._usual_fetches |= dict.fromkeys(loaders.tolist(), 1)
         if not self.state.ahead:
@@ -370,7 +370,9 @@ class StepMachine(RowKeeper):
             self.row.calls.append(call)
 
     def _add_reduction(self, value: int) -> None:
-        """Add a backward's reduction of `value` ns to the row. Also count, as `hidden`, the part that computing hid."""
+        """Note that a backward reduced gradients for `value` ns. The part that the thread did not wait for counts as
+        `hidden` behind computing.
+        """
         held = left = 0
         for phase, start, end in reversed(self.row.stretches):
             if phase == COMMUNICATION:

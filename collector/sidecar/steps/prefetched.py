@@ -53,12 +53,12 @@ def drop_unused(ahead: Ahead, loader: int) -> Ahead:
 
 
 def use_batches(ahead: Ahead, row: Row, trains: bool, usual: dict[int, int]) -> tuple[Ahead, int]:
-    """Return the batches that stay unused after a step or an evaluation batch, and the number of samples that this row
-    used.
+    """Return the batches that stay unused after a row (a step or an evaluation batch), and the number of samples that
+    the row used.
 
-    A row uses as many batches as it fetches. The first row of a group uses as many batches as it has backwards per
-    update. A row without a fetch, or a row at the end of an epoch, uses as many batches as the row before. `usual` is
-    the last such number by loader, and is updated.
+    A row uses as many batches as it fetches. The first row of a group of batches that were fetched together uses as
+    many as it has backwards per update. A row without a fetch, or at the end of an epoch, uses as many batches as the
+    row before. `usual` maps each loader to the last such number, and is updated.
     """
     fetched: dict[int, list[Batch]] = {}
     for fetch in row.fetches:
@@ -88,7 +88,9 @@ def use_batches(ahead: Ahead, row: Row, trains: bool, usual: dict[int, int]) -> 
 
 
 def shift_samples(ahead: Ahead, loaders: Ints, epochs: Ints, samples: Ints) -> tuple[Ahead, Ints]:
-    """Return the unused batches after steps with one fetch each, and the number of samples that each step used."""
+    """Return the batches that stay unused after several steps with one fetch each, and the number of samples that each
+    step used. The arrays describe the fetched batches, one per step.
+    """
     used, rest = samples.copy(), [batch for batch in ahead if batch.loader not in loaders]
     for loader in {batch.loader for batch in ahead} & set(loaders.tolist()):
         rows = np.flatnonzero(loaders == loader)

@@ -1,4 +1,6 @@
-"""The begin and end of rows of steps: the open row, how it is closed, and how it is split once its loop is clear."""
+"""The start and end of rows of `steps`: the row that still grows (the open row), where it is closed, and where it is
+split once the pattern of the training loop is known.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from collector.sidecar.steps.rows import UNKNOWN, Cut, Head, Row
 
 @dataclass
 class State:
-    """The state at the start of the open row. Another process can continue from it."""
+    """The state at the start of the open row, from which another process can continue. `step` is the last ended
+    training step, `started` is False during startup, and `explicit` is True once the script itself marks steps.
+    """
 
     step: int = 0
     started: bool = False
@@ -52,7 +56,9 @@ over more calls is split wrongly."""
 
 
 class Done(NamedTuple):
-    """A complete row. `step` is its training step; in a row of another kind, it is the last training step before."""
+    """A complete row. `step` is the number of its training step; in a row of another kind, of the training step before
+    it. `end` is its end in perf_counter_ns. `markers` is True if the script itself marks steps or batches.
+    """
 
     row: Row
     kind: str
@@ -87,9 +93,9 @@ class RowKeeper:
         self._close("startup", time)
 
     def _close_before_fetch(self, code: int, time: int) -> None:
-        """Close the row before a fetch or the start of a loader, if the row belongs to no training step.
+        """Close the row at the fetch of a batch or the start of a loader, if the row belongs to no training step.
 
-        If this is not known yet, remember a cut.
+        If it is not known yet whether the row is part of one, remember a cut at which the row can be split later.
         """
         if not self.state.started:
             self._start(time)
@@ -124,7 +130,9 @@ class RowKeeper:
         return "eval" if counters.forwards and not (counters.backwards or failed) else "rest"
 
     def _is_evaluation_without_loader(self) -> bool:
-        """Return whether the row has only forwards without gradients, unlike the training steps of this run."""
+        """Return whether the row has only forwards without gradients, while training steps of this run have no such
+        forward.
+        """
         counters, state = self.row.counters, self.state
         if state.explicit or not state.step or state.without_gradients or counters.loader_start:
             return False
@@ -141,7 +149,9 @@ class RowKeeper:
                 self._close_head(row.cuts[MOST_CUTS // 2], "rest")
 
     def _close_head(self, cut: Cut, kind: str, step: int | None = None) -> None:
-        """Close the part of the row before the cut; the rest becomes the open row."""
+        """Make the part of the row before the cut a row of its own; the rest becomes the open row. `step` is the number
+        of the closed step, None for a row without a step.
+        """
         row = self.row
         rest = row.split(cut)
         if not rest.stretches:
@@ -159,7 +169,9 @@ class RowKeeper:
             self._close("train", self._at, step)
 
     def _split_at_last(self, last: int, name: str) -> None:
-        """Split the row at the last cuts in its list `name`. Each cut ends a step; the last one ends step `last`."""
+        """Split the row at its last cuts, so that the part before each cut is a training step, up to step `last`.
+        `name` is the row's list of cuts: updates or passes.
+        """
         while self.state.step < last and (cuts := getattr(self.row, name)):
             self._close_head(cuts[max(len(cuts) - (last - self.state.step), 0)], "train", self.state.step + 1)
 
@@ -171,7 +183,9 @@ class RowKeeper:
             self._close_head(updates[at], "train", self.state.step + 1)
 
     def _note_head(self, time: int) -> bool:
-        """Note a call of a model as a possible start of a batch. Return whether it may begin a further batch."""
+        """Note the call of a model as the possible start of a batch of inference. Return whether the row already has an
+        earlier call of a model.
+        """
         counters, state = self.row.counters, self.state
         fed = counters.fetches + counters.stops + counters.loader_start
         if state.step or state.explicit or self._is_marked or fed or counters.backwards or counters.updates:
@@ -185,7 +199,9 @@ class RowKeeper:
         return len(self.row.heads) > 1
 
     def _tell_head(self, root: int) -> None:
-        """Note that the last model call was a forward without gradients, of the module class with the number `root`."""
+        """Note that the model call of the last `_note_head` was a forward without gradients. `root` is the number of
+        the model's class.
+        """
         row = self.row
         if not row.heads:
             return
@@ -197,7 +213,9 @@ class RowKeeper:
             self._split_at_heads()
 
     def _split_at_heads(self) -> None:
-        """Split the row at every further call of its first model. It trains nothing, so each call begins a batch."""
+        """Split the row at every later call of its first model, and note that the run infers: each such call begins a
+        batch of inference.
+        """
         self.state.inferring = True
         while len(heads := self.row.heads) > 1:
             cut = next((head.cut for head in heads[1:] if head.root == heads[0].root), None)
@@ -206,8 +224,8 @@ class RowKeeper:
             self._close_head(cut, "eval")
 
     def _close(self, kind: str, time: int, step: int | None = None, after: bool = False) -> None:
-        """Close the row at `time`. The next row begins at the current word of the log; with `after`, after that
-        word.
+        """Close the row at `time`. The next row begins at the current word of the log; if `after` is True, at the word
+        behind it. `step` is the number of the closed training step, None if the row is none.
         """
         row = self.row
         position = self.position + 1 if after else self._values_from or self.position
@@ -243,7 +261,9 @@ class RowKeeper:
             state.ahead = drop_unused(state.ahead, row.stopped)
 
     def _drop_early_fetches(self, row: Row) -> Row:
-        """Split off the batches that were fetched before the step and not used in the step. Return the rest of the row."""
+        """Split off, as a row of their own, the batches that were fetched before the step and not used in it. Return the
+        rest of the row.
+        """
         counters = row.counters
         early = counters.fetches - max(counters.backwards, counters.forwards if not counters.backwards else 1)
         if early <= 0:

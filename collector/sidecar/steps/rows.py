@@ -1,4 +1,6 @@
-"""One row of `steps` while it grows: exclusive stretches of time, counters, and the phase of time outside of any call."""
+"""One row of `steps` while it grows: stretches of time that do not overlap, counters, and the phase of time outside of
+any call.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,10 @@ class Fetch(NamedTuple):
 
 
 class FetchStart(NamedTuple):
-    """The start of a row at a fetch, after the end of step `step`.
+    """The fetch of a batch, after the end of step `step`, with which a row starts.
 
-    `position` is the log position of the row's first word, `following` the position after the start of the fetch.
+    `position` is the log position of the row's first word, `following` the position after the word FETCH_START.
+    `loader` and `queue` are the packed values of the words LOADER and QUEUE; `queue` is None without that word.
     """
 
     step: int
@@ -64,7 +67,9 @@ class FetchStart(NamedTuple):
 
 
 class QueueSample(NamedTuple):
-    """The queue depths at one request. `batch` is the batch that the request returned, -1 while the request is open."""
+    """The queue depths when a batch was requested, packed in `word`. `batch` is the number of the batch that the
+    request returned, -1 while none came.
+    """
 
     start: int
     loader: int
@@ -123,7 +128,9 @@ class Moment(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A point in a row at which another row may begin. `position` is the log position of that row's first word."""
+    """A point at which a row can be split. `position` is the log position of the first word after the cut.
+    `stretches`, `fetches` and `queues` are the numbers of entries before the cut, `counters` the counts.
+    """
 
     time: int
     position: int
@@ -134,7 +141,9 @@ class Cut(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The start of a forward that may turn out to begin a batch. `root` is the number of the module's class, if known."""
+    """The start of a forward that may turn out to begin a batch of inference. `root` is the number of the module's
+    class, UNKNOWN if not known.
+    """
 
     cut: Cut
     root: int = UNKNOWN
@@ -142,7 +151,9 @@ class Head(NamedTuple):
 
 @dataclass
 class Row:
-    """A row that still grows. `position` is the log position of its first word. `previous` is the last known phase."""
+    """A row that still grows. `position` is the log position of its first word. `previous` is the last known phase. The
+    two points are times at which the user's FP_POINT and BP_POINT were seen, None if they were not.
+    """
 
     start: int
     position: int
@@ -210,7 +221,9 @@ class Row:
         self.cuts, self.updates, self.passes, self.heads = [], [], [], []
 
     def answer(self, asked: int, batch: int | None) -> None:
-        """Note the batch that the request at `asked` returned. None ends the epoch and drops the queue sample."""
+        """Note the number of the batch that the request at time `asked` returned. None means that the epoch ended: the
+        request's queue sample is dropped.
+        """
         if self.queues and self.queues[-1].start == asked:
             sample = self.queues.pop()
             if batch is not None:
@@ -235,7 +248,7 @@ class Row:
         return any(cuts and cuts[-1].stretches == count for cuts in (self.cuts, self.updates, self.passes))
 
     def find_communication_end(self) -> int | None:
-        """Return the end of the last communication, in ns since the row's start; None if there is none."""
+        """Return the end of the last communication stretch, in ns since the row's start; None without one."""
         ends = (stretch.end - self.start for stretch in reversed(self.stretches) if stretch.phase == COMMUNICATION)
         return next(ends, None)
 
@@ -259,7 +272,9 @@ class Row:
         return self.previous == FORWARD and not self.graphs and following in (FORWARD, OPTIMIZER)
 
     def _settle_acted(self) -> None:
-        """Give a phase to the stretches after forwards without gradients. The phase depends on whether the row trains."""
+        """Give a phase to the time after forwards without gradients: gap in a row with a backward, forward in any other
+        row.
+        """
         phase = GAP if self.counters.backwards else FORWARD
         self.folded[phase] += self.folded_acted
         self.folded_acted = 0
@@ -268,7 +283,9 @@ class Row:
                 self.stretches[index] = Stretch(phase, start, end)
 
     def _find_held(self) -> int:
-        """Return the index of the first stretch after the last update; -1 without an update. It may begin a row."""
+        """Return the index of the first stretch after the last optimizer update; -1 without an update. A new row may
+        begin there.
+        """
         return self.updates[-1].stretches if self.updates else -1
 
     def _resolve_held(self) -> None:
@@ -291,7 +308,7 @@ class Row:
         self.stretches = join_neighbours(self.stretches)
 
     def sums(self) -> list[int]:
-        """Return ns per phase."""
+        """Return the time of each phase in ns, in the order of PHASE_NAMES."""
         sums = list(self.folded)
         for phase, start, end in self.stretches:
             sums[phase] += end - start
@@ -332,7 +349,9 @@ def _move(later: Cut, cut: Cut) -> Cut:
 
 
 def classify(previous: int, following: int) -> int:
-    """Return the phase of the time between two calls, from the phases of both. UNKNOWN stands for an unknown call."""
+    """Return the phase of the time between two calls, from the phases of both calls. UNKNOWN means no call, END the end
+    of the row.
+    """
     if following == END:
         return GAP if previous == UNKNOWN else TAIL
     if following == BACKWARD:

@@ -97,7 +97,9 @@ class Steady:
 
 
 class _Words:
-    """A section of the log. `kept` are indexes of words; steps begin at the places `begins` in `kept`."""
+    """A section of the event log. `kept` are the indexes of the words that matter for a pattern; steps begin at the
+    places `begins` in `kept`.
+    """
 
     def __init__(self, words: Ints) -> None:
         self.all = words
@@ -109,7 +111,9 @@ class _Words:
         self.collections: Ints = np.flatnonzero(np.isin(kinds, _COLLECTIONS))
 
     def find_runs(self) -> Iterator[tuple[tuple[int, ...], int, int]]:
-        """Yield the codes of the most frequent pattern, with the first and last step of each series of such steps."""
+        """Yield the codes of the most frequent pattern, with the first and last step of each series of such steps,
+        counted within this section.
+        """
         lengths = np.diff(self.begins)
         if len(lengths) <= LEAST_STEPS:
             return
@@ -192,12 +196,12 @@ class SteadyFeed:
         self._machine.feed(words[done:].tolist())
 
     def _skip(self, log: _Words, pattern: Pattern, run: tuple[int, int], at: tuple[int, int]) -> int:
-        """Pass similar steps to `take`, and all words before them to the machine. `run` is the first and the last of
-        these steps.
+        """Pass a series of similar steps to `take`, and all words before it to the machine. `run` holds the first and
+        last index of the series in `log`.
 
-        The machine gets the steps as well if they are not sound, or do not follow directly on its last step. `at` is
-        the machine's position at the first word of `log`, and the number of words processed. Return the new number of
-        words processed.
+        The machine gets the steps as well if `log.cut` refuses them, or if they do not follow directly on its last
+        step. `at` is the log position of the first word of `log`, and the number of its words that are processed.
+        Return the new number of processed words.
         """
         (first, last), (origin, done) = run, at
         machine, fetch = self._machine, pattern.place(codes.FETCH_START)
@@ -235,7 +239,7 @@ class SteadyFeed:
 
 
 def learn_pattern(kind: Sequence[int]) -> Pattern | None:
-    """Return the pattern of a step's codes; None if the codes alone do not decide the phases."""
+    """Return the pattern of the step whose codes are `kind`; None if the codes alone do not decide the phases."""
     counts = Counter(kind)
     timed = [place for place, code in enumerate(kind) if code in _TIMED]
     if (

@@ -27,7 +27,7 @@ def read(path: Path, options: ReadOptions) -> TraceTables | None:
 
 
 def _read_values(path: Path) -> Any:
-    """Return the content of a possible dump; None for another file. Raises TraceError for a damaged pickle."""
+    """Return the values in a dump; None for a file that is no dump. Raises TraceError for a damaged pickle."""
     data = read_small(path, _is_dump, "dump of the Flight Recorder")
     if data is None:
         return None

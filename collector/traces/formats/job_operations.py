@@ -127,8 +127,8 @@ class _Job:
         return kinds
 
     def _describe(self, rank: int) -> TraceFacts:
-        """Return the facts of a rank. Rank numbers have gaps: the file has one tensor-parallel rank per stage and
-        replica.
+        """Return the facts of a rank. Its world size includes ranks that are not in the file: the file has only one
+        tensor-parallel rank per stage and replica.
         """
         ranks = np.unique(self.numbers["rank"])
         apart = int(np.gcd.reduce(ranks)) if len(ranks) > 1 else 1
@@ -223,7 +223,7 @@ def _number_tracks(kinds: list[str]) -> dict[str, int]:
 
 
 def _stack(track: Ints, start: Ints, end: Ints) -> Ints:
-    """Return a depth for each slice: the lowest free depth on its track. The slices must be sorted by start."""
+    """Return for each slice the lowest depth that is free on its track at its start. Slices must be sorted by start."""
     free: dict[int, list[int]] = {}
     depths = np.zeros(len(track), np.int64)
     for at, (row, begin, stop) in enumerate(zip(track.tolist(), start.tolist(), end.tolist(), strict=True)):

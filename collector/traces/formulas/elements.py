@@ -84,7 +84,7 @@ def _drop_out(call: Call) -> Work | None:
 def _per_input(operations: int, reads_all: bool = True, writes: bool = True) -> Formula:
     """Return a formula that counts `operations` per element of the first tensor.
 
-    The first tensor is read, or every tensor with `reads_all`. A tensor of the first one's size is written if `writes`.
+    All tensors are read; without `reads_all`, only the first. With `writes`, a tensor as large as the first is written.
     """
 
     def estimate(call: Call) -> Work | None:
@@ -140,7 +140,8 @@ _FOREACH = {
 
 
 def _for_each(operations: int, in_place: bool) -> Formula:
-    """Return the formula of a foreach operator. It reads all lists once, and writes a list of the first list's size.
+    """Return the formula of a foreach operator. It reads all lists of tensors once, and writes a list as large as the
+    first.
 
     An in-place operator without operations is a copy: the list that it overwrites is not read.
     """
@@ -160,8 +161,8 @@ def _for_each(operations: int, in_place: bool) -> Formula:
 def _per_list(operations: int, moved: int, states: int = 0) -> Formula:
     """Return a formula that counts `operations` per element of the first list of tensors.
 
-    The formula counts `moved` reads or writes of the first list. `states` is the number of lists of optimizer states;
-    each is read and written once.
+    The bytes of the first list are counted `moved` times, once for each time that they are read or written. `states` is
+    the number of lists of optimizer states; each is read and written once.
     """
 
     def estimate(call: Call) -> Work | None:

@@ -24,7 +24,10 @@ from collector.traces.call import Call, Formula, Shape, Work, broadcast
 
 
 def _multiply(call: Call, first: int, second: int, added: int | None = None, transposed: bool = False) -> Work | None:
-    """Return the work of torch.matmul of two arguments, with any batch dimensions; the tensor `added` is read once."""
+    """Return the work of torch.matmul of the arguments at `first` and `second`, with any batch dimensions.
+
+    With `transposed`, the second argument is transposed first. The tensor at `added`, if any, is read once.
+    """
     a, b = call.shape(first), call.shape(second)
     result = _find_product(a, b[::-1] if transposed else b) if a and b else None
     if not a or result is None:
@@ -34,7 +37,7 @@ def _multiply(call: Call, first: int, second: int, added: int | None = None, tra
 
 
 def _find_product(a: Shape, b: Shape) -> Shape | None:
-    """Return the shape of the product of two tensors with at least one dimension, None if they do not fit."""
+    """Return the shape of the matrix product of two tensors that are no scalars, None if their shapes do not fit."""
     inner = b[0] if len(b) == 1 else b[-2]
     batch = broadcast([a[:-2], b[:-2]])
     if a[-1] != inner or batch is None:
@@ -43,10 +46,10 @@ def _find_product(a: Shape, b: Shape) -> Shape | None:
 
 
 def _einsum(call: Call) -> Work | None:
-    """Return the work of the contraction of two tensors: 2 times the product of the sizes of all indices in the
-    equation that the trace records.
+    """Return the work of einsum over two tensors: 2 times the product of the sizes of all indices in the equation that
+    the trace records.
 
-    Ignored: equations with an ellipsis, a repeated index in one operand, or more than two operands.
+    None for an equation with an ellipsis, a repeated index in one operand, or another number of operands.
     """
     operands = call.list_of(1)
     terms, _, output = (call.values[0] if call.values else "").replace(" ", "").partition("->")
@@ -65,7 +68,8 @@ def _einsum(call: Call) -> Work | None:
 
 
 def _attend(first: int, causal: int, heads_before_length: bool, backward: bool) -> Formula:
-    """Return the formula of attention. Arguments `first` to `first` + 2 are query, key and value; argument `causal` is
+    """Return the formula of attention. Arguments `first` to `first` + 2 are query, key and value, with the dimensions
+    (batch, heads, length, width), or (batch, length, heads, width) without `heads_before_length`. Argument `causal` is
     is_causal.
     """
 
@@ -86,8 +90,8 @@ def _attend(first: int, causal: int, heads_before_length: bool, backward: bool) 
 
 
 def _convolve(call: Call, stride: int, padding: int, dilation: int | None) -> Work | None:
-    """Return the work of a forward with (input, weight). `stride`, `padding` and `dilation` are indexes of arguments;
-    with `dilation` None, the dilation is 1.
+    """Return the work of a convolution's forward, called with (input, weight). `stride`, `padding` and `dilation` are
+    positions of arguments; with `dilation` None, the dilation is 1.
     """
     data, weight = call.shape(0), call.shape(1)
     steps, pads = call.integers(stride), call.integers(padding)
@@ -104,8 +108,8 @@ def _convolve(call: Call, stride: int, padding: int, dilation: int | None) -> Wo
 
 
 def _convolve_transposed(call: Call) -> Work | None:
-    """Return the work of a transposed aten::convolution: every input element times every tap. The kernel has the shape
-    (in, out / groups, …).
+    """Return the work of a transposed aten::convolution: every input element times every element of the kernel. The
+    kernel has the shape (in, out / groups, …).
     """
     data, weight = call.shape(0), call.shape(1)
     given = [call.integers(place) for place in (3, 4, 7, 5, 8)]
@@ -154,8 +158,8 @@ def _backward(call: Call) -> Work | None:
 
 
 def _backward_input(call: Call) -> Work | None:
-    """Return the work of the gradient of the input alone, in old traces. The arguments are (input size, grad_output,
-    weight, …).
+    """Return the work of the operator of old traces that computes only the gradient of the input. Its arguments are
+    (input size, grad_output, weight, …).
 
     The spatial size of the input is unknown, so the bytes of grad_output are used as the bytes written.
     """

@@ -32,7 +32,7 @@ _LEAST_WITHOUT_KERNEL_FRAC = 0.01
 def check_completeness(trace: Trace, timed_ns: int = 0) -> list[str]:
     """Return what is missing or impossible in the trace, a clause each; an empty list for a complete trace.
 
-    `timed_ns` is the duration of the trace's steps by another clock, 0 if not timed.
+    `timed_ns` is the duration of the trace's steps by a clock outside of the trace, 0 if unknown.
     """
     return [
         *_check_launches(*_find_launches(trace)),
@@ -99,9 +99,10 @@ def _check_work(trace: Trace) -> Iterator[str]:
 
 
 def _count_beyond(trace: Trace, first_ns: int, last_ns: int) -> int:
-    """Return the number of pieces of device work that last too long.
+    """Return the number of pieces of device work that end impossibly late.
 
-    Such work ends long after the last start of any work: by more than the time from the first to the last start.
+    `first_ns` and `last_ns` are the first and the last start of device work. Impossibly late is an end that lies
+    further behind the last start than the first start lies before the last.
     """
     reach_ns = last_ns + max(last_ns - first_ns, START_GAP_NS)
     every = trace.find(trace.is_device_work) if last_ns > first_ns else ()
@@ -109,10 +110,10 @@ def _count_beyond(trace: Trace, first_ns: int, last_ns: int) -> int:
 
 
 def _check_clock(trace: Trace, timed_ns: int) -> Iterator[str]:
-    """Yield a clause if the trace has a hole far longer than all recorded time, for example after a clock reset.
+    """Yield a clause if nothing happens for far longer than all recorded time, for example after a clock reset.
 
-    A hole is no fault if it fits into steps that another clock timed. Then the program did work that the trace does not
-    record.
+    Such a hole is no fault if it is no longer than `timed_ns`, the duration of the steps by another clock. Then the
+    program did work in the hole that the trace does not record.
     """
     rows = trace.order
     hole_ns, reached_ns, first_ns = 0, None, 0
@@ -168,7 +169,7 @@ def explain_empty(path: Path, cut_short: str, untimed: int) -> str:
 
 
 def list_losses(cut_short: str, log: Log) -> Iterator[str]:
-    """Yield a clause for each loss of events in the file. Each loss also has a warning of its own."""
+    """Yield a clause for each loss of events in the file. `cut_short` is why the file ends early, "" for a whole file."""
     if cut_short:
         yield f"the file was cut off ({cut_short})"
     if lost := count_lost(log):
@@ -176,7 +177,7 @@ def list_losses(cut_short: str, log: Log) -> Iterator[str]:
 
 
 def describe_losses(cut_short: str, log: Log) -> Iterator[Warn]:
-    """Yield a warning for each kind of loss."""
+    """Yield a warning for each kind of lost events. `cut_short` is why the file ends early, "" for a whole file."""
     if cut_short:
         text = f"The trace file was cut off ({cut_short}); everything before the cut is here."
         yield Warn("trace_cut_off", text)

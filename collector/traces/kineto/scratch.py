@@ -130,7 +130,7 @@ class Scratch:
         return tempfile.TemporaryFile(dir=self._folder, buffering=0)
 
     def map(self, file: Any, access: int) -> Ints:
-        """Return the content of a file as an array."""
+        """Return the content of a file as an array, mapped with the `access` of `mmap.mmap`."""
         self._maps.append(mmap.mmap(file.fileno(), 0, access=access))
         return np.frombuffer(self._maps[-1], np.int64)
 

@@ -1,1 +1,1 @@
-"""The time of a step divided into categories without overlap, and the categories of other tools."""
+"""The time of a step: divided into torch-tb-profiler's categories, and divided into causes."""

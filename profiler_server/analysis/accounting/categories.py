@@ -55,8 +55,8 @@ def summarize_categories(rank: RankRun) -> dict[str, float] | None:
 
 @derived(file="categories")
 def list_categories(rank: RankRun) -> dict[str, Ints] | None:
-    """Return the time in ns of each category in each step that was recorded in detail. None without a trace or such
-    steps.
+    """Return the time in ns of each category, one value per step that was recorded in detail. None without a trace, or
+    without a detailed step.
     """
     found = _find_categories(rank)
     if found is None:
@@ -66,8 +66,8 @@ def list_categories(rank: RankRun) -> dict[str, Ints] | None:
 
 
 def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None:
-    """Return start and end of every slice, and a mask of slices for each category, highest priority first. None without
-    slices.
+    """Return the start and end in ns of every slice (trace event), and for each category a mask of its slices, highest
+    priority first. None without slices.
 
     The category Other has no mask.
     """
@@ -85,7 +85,7 @@ def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None
 
 
 def _unite_each(starts: Ints, ends: Ints, masks: Mapping[str, Mask]) -> dict[str, Intervals]:
-    """Return for each category the union of its slices, whose rows `masks` marks."""
+    """Return for each category the time ranges in which any of its slices ran. `masks` marks the slices of a category."""
     release_slices()
     return {name: unite(starts[mask], ends[mask]) for name, mask in masks.items()}
 
@@ -102,7 +102,7 @@ def _walk(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Int
 
 
 def sum_inside(intervals: Intervals, starts: Ints, ends: Ints) -> Ints:
-    """Return for each range the length that the intervals cover in it. The ranges must not overlap."""
+    """Return for each range (`starts` to `ends`) how much of it the intervals cover. The ranges must not overlap."""
     return _measure_before(intervals, ends) - _measure_before(intervals, starts)
 
 

@@ -20,9 +20,11 @@ _CALLED_BY: Mapping[str, Doing] = {
 
 
 def explain_phases(steps: Steps, loadings: Sequence[Loading], lines: Lines | None) -> tuple[Explained, ...]:
-    """Return an account for each large phase with at least one known cause, the largest unexplained rest first.
+    """Return the time by cause of each large phase with a known cause. The phase with the largest unexplained time
+    comes first.
 
-    `loadings` are the loaders that feed the steps, the longest wait first.
+    `loadings` are the loaders that feed the steps, the longest wait first. `lines` are the lines of the user's code;
+    None if unknown.
     """
     found = []
     for phase, whole_ns in steps.phases_ns.items():
@@ -37,7 +39,7 @@ def explain_phases(steps: Steps, loadings: Sequence[Loading], lines: Lines | Non
 
 
 def _explain_wait(loadings: Sequence[Loading], whole_ns: float) -> dict[str, float]:
-    """Return the wait for data by stage of the loaders; empty if the work of the loaders was not recorded."""
+    """Return the wait for data, `whole_ns`, by stage of the loaders; empty if the work of the loaders was not recorded."""
     loading, *others = loadings
     batches, fetches = loading.batches, loading.loop.fetches
     if loading.loader is None or batches is None:
@@ -52,8 +54,7 @@ def _explain_wait(loadings: Sequence[Loading], whole_ns: float) -> dict[str, flo
 
 
 def _explain_work(steps: Steps, phase: str, lines: Lines | None, spots: Sequence[Hotspot]) -> dict[str, float]:
-    """Return the parts of a phase in which the training thread works: lines, and operators that none of these lines
-    calls.
+    """Return the ns of a phase by line of the user's code, and in operators that none of these lines calls.
 
     Empty if nothing is known.
     """
@@ -73,7 +74,7 @@ def _explain_work(steps: Steps, phase: str, lines: Lines | None, spots: Sequence
 
 
 def _cut(parts: Mapping[str, float], whole_ns: float) -> dict[str, float]:
-    """Return the parts in order, each limited to what the parts before it left of `whole_ns`."""
+    """Return the parts in order. A part that would make the sum exceed `whole_ns` is shortened."""
     kept: dict[str, float] = {}
     left_ns = whole_ns
     for name, part_ns in parts.items():
@@ -83,8 +84,8 @@ def _cut(parts: Mapping[str, float], whole_ns: float) -> dict[str, float]:
 
 
 def _name_rest(account: Explained, spots: Sequence[Hotspot], mean_ns: float) -> Explained:
-    """Return the account. If most of its rest lies in the line that requests batches, the line and the library function
-    that it calls are added.
+    """Return the account. If most of its unexplained time lies in the line that requests batches, this line and the
+    library function that it calls are added.
     """
     spot = next((spot for spot in spots if spot.doing == "loader"), None)
     if spot is None or spot.phases[account.phase] * mean_ns < MOSTLY_FRAC * account.rest_ns:

@@ -39,8 +39,8 @@ _OPERATOR_COLUMNS = ("step", "name", "phase", "self_ns", "device_self_ns")
 class Difference:
     """The mean time per step of one phase or operator in both runs. `noise_ns` is None with too few steps.
 
-    `p` is the probability of such a change by chance. `corrected_p` is `p` corrected for the number of tests (Holm).
-    Both are None without noise.
+    `p` is the probability of a change of this size by chance. `corrected_p` is `p` corrected for the number of tests
+    (Holm). Both are None if `noise_ns` is None.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Difference:
 
     @property
     def shown_ns(self) -> float:
-        """Return the change to show: 0 if it is below a ten-thousandth of the time."""
+        """Return the change to show in ns; 0 if it is below a ten-thousandth of the longer time."""
         return self.change_ns if abs(self.change_ns) > _ROUNDING * max(self.a_ns, self.b_ns) else 0.0
 
     @property
@@ -85,9 +85,10 @@ class Comparison:
     `operators_tested` operators, and is empty if either run has no detailed window. Operators are compared by self
     time: on the device if both runs have device time, else on the host. `measure` names the choice.
 
-    `average` describes the steps behind the means and medians. The totals cover all training steps, also warm-up and
-    windows. `a_loop_ns` and `b_loop_ns` are the time per step from the first step or evaluation batch to the last, with
-    the time between them. In runs that only do inference, batches replace steps. `noun` is step or batch.
+    `average` describes the steps behind the means and medians. The totals cover all training steps, also those of the
+    warm-up and of detailed windows. `a_loop_ns` and `b_loop_ns` are the time per step from the first step or evaluation
+    batch to the last, including the time between steps. In runs that only do inference, batches replace steps. `noun`
+    is step or batch.
 
     `cautions` are reasons why the runs may not be alike. `moved` names the operators that are not compared, and the
     reason: in one run they run elsewhere, or were not recorded.
@@ -169,7 +170,9 @@ def _find_median(steps: pa.Table) -> float:
 
 
 def _measure_loop(steps: pa.Table, count: int) -> float:
-    """Return the time in ns per training step, from the first step or evaluation batch to the last; 0 without any step."""
+    """Return the time in ns from the first step or evaluation batch to the last, divided by the `count` of training
+    steps; 0 without a step.
+    """
     kinds = steps["kind"].cast(pa.string())
     places = np.flatnonzero(pc.is_in(kinds, pa.array(["train", "eval"])).to_numpy())
     return sum_recorded(steps.slice(places[0], places[-1] - places[0] + 1)) / count if count else 0.0
@@ -254,9 +257,7 @@ def _compare(name: str, a: Floats, b: Floats) -> Difference:
 
 
 def _correct(parts: Sequence[Difference]) -> tuple[Difference, ...]:
-    """Return the changes with p-values corrected for the number of tests. A change between two times of zero is no
-    test.
-    """
+    """Return the changes with p-values corrected for the number of tests. Two times of zero do not count as a test."""
     tested = [part for part in parts if part.p is not None and (part.a_ns or part.b_ns)]
     corrected = correct_chances([part.p or 0.0 for part in tested])
     by_name = {part.name: p for part, p in zip(tested, corrected, strict=True)}
@@ -286,8 +287,9 @@ def _compare_operators(a: RankRun, b: RankRun) -> tuple[Measure, tuple[Differenc
 def _leave_out_moved(ranks: Sequence[RankRun], rows: Sequence[pa.Table]) -> tuple[list[pa.Table], str]:
     """Return the operators of both runs, and a sentence on the operators that are left out.
 
-    If only one run makes batches in the training process, its operators for batches are left out. Operators of workers
-    are not recorded, so work that moves to workers would look like a gain, and work that moves back like a loss.
+    If only one run makes batches in the training process, the operators that make its batches are left out. Operators
+    of workers are not recorded, so work that moves to workers would look like a gain, and work that moves back like a
+    loss.
     """
     here = [not any(loader.num_workers for loader in rank.manifest.loaders) for rank in ranks]
     if here[0] == here[1]:

@@ -71,8 +71,9 @@ class PairChange:
 class Verdict:
     """The result of the gate. `reason` is a sentence with the figures; `estimate` is None if nothing can be estimated.
 
-    `parts` are phases and kernels that changed by more than chance. `mean_change_ns` is the change of the mean step. If
-    no entry of `parts` makes up a quarter of that change, `leading` is the phase that changed most.
+    `base` and `new` are numbers of runs. `parts` are phases and kernels that changed by more than chance.
+    `mean_change_ns` is the change of the mean step. If no entry of `parts` makes up a quarter of that change, `leading`
+    is the phase that changed most.
 
     `rank` names the judged rank and the number of ranks, such as `rank 0 of 8`; "" with one rank. `compared_ns` is the
     time of all compared steps. `pairs` are in order of recording, empty for runs that were not recorded in pairs.
@@ -96,8 +97,8 @@ class Verdict:
 def judge(
     base: Sequence[RunTimes], new: Sequence[RunTimes], max_slowdown: float = 0.0, like: Sequence[RunTimes] = ()
 ) -> Verdict:
-    """Return the verdict on `new` against `base`. `like` are other runs of the same program, used if there is only one
-    pair.
+    """Return the verdict on `new` against `base`. `like` are other runs of the same program, used if each side has one
+    run.
 
     The verdict is slower if the slowdown exceeds chance at 5 % and also exceeds `max_slowdown`. It is undecided with
     too few runs, if the scatter of the runs could hide a slowdown above the limit, or if other programs may have made
@@ -127,7 +128,7 @@ def judge(
 
 
 def _find_unfit(runs: Sequence[RunTimes]) -> str:
-    """Return a sentence on a run that has too few steps for a median, or steps of no length; "" without such a run."""
+    """Return a sentence on a run that has too few steps for a median, or a median step of 0 ns; "" without such a run."""
     short = [run.name for run in runs if len(run.steps_ns) < COMPARED_STEPS]
     if short:
         return f"{short[0]} has fewer than {COMPARED_STEPS} steps to take a median of."
@@ -249,8 +250,8 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
 def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:
     """Return a sentence on how many pairs to record, so that the gate can detect a slowdown of `max_slowdown`.
 
-    If the recorded pairs can already detect it, the change is close to `max_slowdown`. The advice is then the number of
-    pairs that can separate the two.
+    If the recorded pairs suffice for this, the change is close to `max_slowdown`. The advice is then the number of
+    pairs that can separate the change from `max_slowdown`.
     """
     limit = verdict.max_slowdown or DETECTABLE
     is_close = estimate.detectable <= limit and 0.0 < estimate.change < limit

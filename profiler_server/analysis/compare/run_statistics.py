@@ -37,7 +37,7 @@ ALPHA = 0.05
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """The second mean less the first mean.
+    """The difference of two means, `change`: the second less the first.
 
     `noise` is the half-width of its 95 % interval and `p` its two-sided p-value. Both are None if either side has fewer
     than two values.
@@ -206,10 +206,10 @@ def find_changed_parts(
 
 
 def bootstrap_medians(base: Floats, new: Floats, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
-    """Return the 95 % interval of the change of the median step between two runs, by a bootstrap of blocks of steps.
+    """Return the 95 % interval of the change of the median step between two runs, by a bootstrap of `draws` samples.
 
-    Blocks preserve the dependence of consecutive steps. Their length follows from the correlation φ of one step with
-    the next: ⌈1.5·((2φ/(1 − φ²))²·n)^⅓⌉.
+    The samples consist of blocks of steps, which preserve the dependence of consecutive steps. The length of a block
+    follows from the correlation φ of one step with the next: ⌈1.5·((2φ/(1 − φ²))²·n)^⅓⌉.
     """
     random = np.random.default_rng(seed)
     ratios = np.log(_draw(new, draws, random)) - np.log(_draw(base, draws, random))
@@ -227,7 +227,7 @@ def _draw(values: Floats, draws: int, random: np.random.Generator) -> Floats:
 
 
 def choose_block(values: Floats) -> int:
-    """Return the length of a block in steps, at least 1 and at most half of the steps."""
+    """Return the length in steps of a block for `bootstrap_medians`, at least 1 and at most half of the steps."""
     if len(values) < 4 or not values.std():
         return 1
     phi = min(max(_correlate(values), 0.0), 0.99)
@@ -261,7 +261,7 @@ WORTH_PAIRS = 100
 def judge_pairs(base: Floats, new: Floats) -> Estimate:
     """Return the change between runs recorded in pairs, by the median step of each run.
 
-    The bounds are those of the sign test. With three or four pairs, they are those of t, which assumes that the
+    The bounds come from the sign test. With three or four pairs, they come from the t test, which assumes that the
     logarithms of the ratios are normal and independent.
     """
     by_t = compare_pairs(base, new)
@@ -286,8 +286,8 @@ def judge_pairs(base: Floats, new: Floats) -> Estimate:
 def find_detectable(pairs: int) -> float:
     """Return the smallest slowdown that is found four times in five, in standard deviations of the pairs' ratios.
 
-    The ratios are assumed to be normal. With five pairs, all five must agree. With more pairs, t at the same level
-    finds nearly as much.
+    The ratios are assumed to be normal. With five pairs, all five must be slower. With more pairs, the figure is that
+    of a t test at the same level, which finds nearly as much.
     """
     from scipy.special import nctdtrinc, ndtri, stdtrit
 

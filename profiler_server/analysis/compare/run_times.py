@@ -97,7 +97,7 @@ class RunTimes(Likeness):
 
     `parts_ns` has the mean per step of each phase. `kernels_ns` has the mean per detailed step of each kernel, and is
     empty without detailed steps. `others_cores` is the number of processor cores that other programs used, None if not
-    sampled. `state` is the state of the run.
+    sampled. `cores` is the number that the run may use. `state` is the state of the run.
     """
 
     name: str
@@ -171,7 +171,7 @@ def _count_others(load: HostLoad | None) -> float | None:
 
 
 def name_load(name: str, others_cores: float | None, cores: float | None) -> tuple[str, ...]:
-    """Return a caution if other programs kept the host busy during the recording of a run; empty for a quiet host."""
+    """Return a caution if other programs kept the host busy while the run `name` recorded; empty if not, or if unknown."""
     if others_cores is None or not cores or others_cores <= BUSY_FRAC * cores:
         return ()
     return (f"other programs used {others_cores:.1f} of {cores:g} cores while {name} ran",)

@@ -24,7 +24,7 @@ _COLUMNS = ("kind", "replica", "loader", "epoch", "batch", "start_ns", "duration
 
 
 def read_work(rank: RankRun, loader: int, columns: tuple[str, ...] = ()) -> pa.Table:
-    """Read the rows of `stages` with the work on batches of a loader. Raises TableBrokenError or NewerSchemaError."""
+    """Read the rows of the table `stages` with work on a loader's batches. Raises TableBrokenError or NewerSchemaError."""
     wanted = (pc.field("loader") == loader) & pc.field("batch").is_valid()
     return choose(read_rows(rank, "stages", ("stage", *_COLUMNS, *columns), wanted), "kind", "work")
 
@@ -39,14 +39,16 @@ def number_batches(rows: pa.Table) -> Ints:
 
 
 def read_batches(rank: RankRun, loader: int) -> BatchTimes | None:
-    """Read the stage times of a loader per batch, from the latest 200,000 rows; None if no complete batch was recorded."""
+    """Return the time of each stage for each batch of a loader, from its latest 200,000 rows; None without a complete
+    batch.
+    """
     rows = choose(read_work(rank, loader), "stage", *WORKER_STAGES)
     return _pivot(cut_latest(rows, _MOST_ROWS)) if rows.num_rows else None
 
 
 def estimate_batches(feed: Feed, selection: StepSelection, watched: Loader) -> BatchTimes | None:
-    """Return the cost of making the items of a watched iterable, from the time in `next()`; None if it may make items
-    ahead, outside of `next()`.
+    """Return the cost of making the items of an iterable that is no DataLoader, from the time in `next()`. None if the
+    iterable may make items ahead, outside of `next()`.
     """
     fetched = feed.fetches[selection.regular]
     fed = fetched > 0
@@ -136,7 +138,7 @@ def _estimate_stretch(wall_ns: Mapping[str, float], cpu_ns: Mapping[str, float],
 
 
 def read_reading(rank: RankRun, loader: int) -> Reading | None:
-    """Return how a loader reads its samples; None if this was not recorded."""
+    """Return how the loader with this number reads its samples; None if this was not recorded."""
     work = read_or(None, read_work, rank, loader, ("opened", "open_ns"))
     if work is None or not (rows := cut_latest(choose(work, "stage", "read"), _MOST_READS)).num_rows:
         return None

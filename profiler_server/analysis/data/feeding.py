@@ -48,7 +48,7 @@ def read_feeds(rank: RankRun, train: pa.Table) -> tuple[Feed, ...]:
 
 @derived()
 def find_feeding_loaders(rank: RankRun) -> tuple[int, ...]:
-    """Return the loaders that feed the steps, the longest wait first; empty if none is known."""
+    """Return the numbers of the loaders that feed the steps, the longest wait first; empty if none is known."""
     rows = read_or(None, read_step_rows, rank, (*_STEP_COLUMNS, *_MORE_COLUMNS))
     if rows is None:
         return ()
@@ -75,7 +75,7 @@ def _split(fetches: pa.Table, train: pa.Table) -> tuple[Feed, ...]:
 
 
 def find_most_used(rows: pa.Table) -> int | None:
-    """Return the loader with the most rows; None if no row names a loader."""
+    """Return the number of the loader with the most rows; None if no row names a loader."""
     used = rows["loader"].drop_null().to_numpy()
     if not len(used):
         return None

@@ -30,8 +30,8 @@ _COLUMNS = ("loader", "epoch", "batch", "start_ns", "duration_ns")
 
 
 def read_making(rank: RankRun, loader: int) -> Making | None:
-    """Return how often the requested batch had been made in time, and the share of the wait for batches not made in
-    time.
+    """Return how often a requested batch had already been made, and the share of the wait for batches in which the
+    batch was still being made.
 
     None if too few fetches can be matched. Raises TableBrokenError or NewerSchemaError, like all readers of this
     module.
@@ -47,7 +47,8 @@ def read_making(rank: RankRun, loader: int) -> Making | None:
 
 
 def read_own_making(rank: RankRun, loader: int) -> OwnMaking | None:
-    """Return two means for batches that the training process makes itself: the wait for a batch, and its recorded work.
+    """Return two means for batches of a loader that the training process makes itself: the wait for a batch, and its
+    recorded work. `loader` is the loader's number.
 
     None if too few fetches have recorded work.
     """
@@ -64,7 +65,7 @@ def read_own_making(rank: RankRun, loader: int) -> OwnMaking | None:
 
 
 def read_receiving(rank: RankRun, loader: int) -> Receiving | None:
-    """Return the cost of receiving the latest batches, or None with too few batches."""
+    """Return the cost of receiving the latest batches of the loader with this number; None with too few batches."""
     fetches, work = _read_fetches(rank, loader), _read_work(rank, loader)
     return compare_receiving(cut_latest(fetches, _MOST_ROWS), cut_latest(work, _MOST_ROWS))
 
@@ -80,7 +81,9 @@ def _read_fetches(rank: RankRun, loader: int) -> pa.Table:
 
 
 def _match(batches: Ints, wanted: Ints) -> tuple[Ints, Mask]:
-    """Return the indexes in `batches` of the wanted batches that exist, and a mask of `wanted` that marks those."""
+    """Return the indexes in `batches` of the wanted batches that exist, and a mask of `wanted` that marks the existing
+    ones.
+    """
     at = np.minimum(np.searchsorted(batches, wanted), max(len(batches) - 1, 0))
     known = batches[at] == wanted if len(batches) else np.zeros(len(wanted), np.bool_)
     return at[known], known
@@ -108,7 +111,7 @@ def compare_receiving(fetches: pa.Table, stages: pa.Table) -> Receiving | None:
 
 
 def _find_idle(took: Floats, busy: Mask) -> float:
-    """Return the cost of receiving while the worker's interpreter is free.
+    """Return the cost in ns of receiving a batch while the interpreter of its worker is free.
 
     If workers are nearly always busy, the cost is the median of the few free cases, or of all cases. A median ignores
     the longest waits for an interpreter.
@@ -120,7 +123,7 @@ def _find_idle(took: Floats, busy: Mask) -> float:
 
 
 def _find_held(longer: Floats, left: Floats) -> float:
-    """Return how long a busy worker delays receiving, in ns: the h for which the mean of min(h, `left`) is that of
+    """Return how long a busy worker delays receiving, in ns. For this delay h, min(h, `left`) has the same mean as
     `longer`.
     """
     low, high = 0.0, float(longer.max())
@@ -156,7 +159,7 @@ def _sum_batches(stages: pa.Table) -> _Work:
 
 
 def _find_left(work: _Work, worker: Ints, at_ns: Ints) -> Floats:
-    """Return how long, in ns, each worker still works after `at_ns` on its current batch; 0 without one.
+    """Return how long, in ns, each worker still works after `at_ns` on its current batch; 0 without a current batch.
 
     A batch is current if the worker has begun it by `at_ns` or begins it soon after.
     """

@@ -29,7 +29,8 @@ from profiler_server.facts.machine import HostLoad
 
 @dataclass(frozen=True)
 class Cores:
-    """The cores of a run: `usable` by it, needed by `training` outside of the loader, and the sampled `load`.
+    """Numbers of processor cores: `usable` by the run, and needed by `training` outside of the loader. `load` is the
+    sampled load of the host; None if not sampled.
 
     `computes` is true if steps run on the processors, not on a device.
     """
@@ -42,14 +43,16 @@ class Cores:
 
 @dataclass(frozen=True)
 class Queueing:
-    """Wall time divided by processor time, for the computing of batches and of steps, as recorded."""
+    """Wall time divided by processor time: how many times longer computing took because of waiting for a core."""
 
     batch: float
     step: float
 
 
 def measure_queueing(cores: Cores, workers: int, recorded: float) -> Queueing:
-    """Return the ratios from the sampled run queues. Without samples, return `recorded`, a ratio from the stages."""
+    """Return wall time divided by processor time, from the sampled run queues. Without samples, it is `recorded`, the
+    ratio from the stages.
+    """
     load = cores.load
     trainer = _find_ratio(load.queued_frac, min(load.process or 0.0, 1.0)) if load is not None else None
     if not workers:
@@ -83,8 +86,8 @@ def estimate_others(cores: Cores, workers: int) -> float:
 def _find_used(cores: Cores, load: HostLoad) -> float:
     """Return how many of the run's usable cores other programs used.
 
-    The samples may not separate these cores from the rest of the host. If the run queued then, use on the host counts
-    as use of these cores.
+    The samples may not separate these cores from the rest of the host. If this run waited for cores, all use by other
+    programs on the host counts as use of its cores.
     """
     if load.others_anywhere <= load.others or (load.stretch or 1.0) < QUEUES_FROM:
         return load.others

@@ -42,7 +42,7 @@ class Doubt:
 
 
 def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt:
-    """Return the uncertainty from chance and model errors. It resamples blocks of steps, as steps depend on each
+    """Return the uncertainty from chance and model errors. Blocks of steps are resampled, as steps depend on each
     other.
     """
     now, then = simulate(before), simulate(after)
@@ -76,7 +76,8 @@ def _find_exposure(model: LoopModel) -> float:
 
 
 def find_sharing_doubt(before: LoopModel, after: LoopModel) -> float:
-    """Return the relative uncertainty of a prediction, because it is only partly known how programs share processors.
+    """Return the relative uncertainty of a predicted step that comes from how programs share processors, which is only
+    partly known.
 
     Each unknown figure is set to both ends of its range, in the run as it is and after the change. Only the difference
     between the two effects is in doubt. The figures are independent, so the squares of their effects are added.

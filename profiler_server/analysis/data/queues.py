@@ -24,7 +24,7 @@ _COLUMNS = ("step", "start_ns", "loader", "queue", "depth", "capacity", "next_re
 
 @dataclass(frozen=True)
 class QueueKey:
-    """One queue of the run. `loader` is None for a queue of the user."""
+    """One queue of the run. `loader` is the number of its loader; None for a queue that the script made."""
 
     loader: int | None
     name: str
@@ -32,7 +32,9 @@ class QueueKey:
 
 @dataclass(frozen=True)
 class DepthByStep:
-    """The depth at each step's request, in step order. If a step had several requests, it is their lowest depth."""
+    """The depth of a queue (its number of batches) at each step's request, in step order. Of several requests, the
+    lowest depth counts.
+    """
 
     capacity: int
     steps: Ints
@@ -41,7 +43,9 @@ class DepthByStep:
 
 @dataclass(frozen=True)
 class DepthOverTime:
-    """All samples of one queue. `blocked` marks samples at which batches were ready, but not the next one in order."""
+    """All samples of one queue's depth. `blocked` marks samples at which batches were ready, but not the next one in
+    order.
+    """
 
     capacity: int
     steps: Ints
@@ -51,9 +55,11 @@ class DepthOverTime:
 
 
 def read_queues(rank: RankRun) -> pa.Table:
-    """Read the samples in time order; empty in a run without workers. Raises TableBrokenError or NewerSchemaError.
+    """Read the samples of all queues in time order; empty in a run without workers. Raises TableBrokenError or
+    NewerSchemaError.
 
-    The training thread may receive batches ahead of their turn. They count in the depth of the queue that it reads.
+    The training thread may receive batches ahead of their turn. They count in the depth of the queue from which that
+    thread reads.
     """
     return add_received(read_rows(rank, "queues", _COLUMNS).sort_by("start_ns"))
 
@@ -119,7 +125,7 @@ def summarize_queues(rank: RankRun) -> tuple[QueueSummary, ...]:
 
 
 def sum_queues(samples: pa.Table) -> tuple[QueueSummary, ...]:
-    """Summarise any samples from `read_queues` as `summarize_queues` does."""
+    """Summarise these samples from `read_queues`, as `summarize_queues` does for a whole rank."""
     if not samples.num_rows:
         return ()
     empty = pc.cast(pc.equal(samples["depth"], 0), pa.int64())
@@ -148,7 +154,7 @@ def _rank_queue(name: str) -> int:
 
 def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table | None = None) -> tuple[Readiness, ...]:
     """Return for each queue of a loader how often the next batch in order was not ready. `samples` is from
-    `read_queues`.
+    `read_queues`. With `loader` None, the queues of all loaders count.
 
     `steps` are rows of the table `steps` with `step` and `data_wait_ns`. They give the cost of the missing batches.
     """

@@ -24,8 +24,8 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class ReplicaTimes:
-    """The times of one worker, or of the training process (-1). `other_ns` is the part of the wall time that no row
-    covers.
+    """The times of one worker, whose number is `replica`, or of the training process (-1). `other_ns` is the part of
+    the wall time that no row covers.
 
     `send_ns` is not included in the wall time: a separate thread of the worker sends a batch while the worker makes the
     next one.
@@ -44,7 +44,9 @@ class ReplicaTimes:
 
 @dataclass(frozen=True)
 class StageTotals:
-    """The totals of one stage. `cpu_frac` is the share of its work on a processor. The rest of the work was waiting."""
+    """The totals of one stage. `cpu_frac` is the share of its work on a processor, None if not measured. The rest of
+    the work was waiting.
+    """
 
     stage: str
     replicas: int
@@ -61,7 +63,9 @@ class StageTotals:
 
 @dataclass(frozen=True)
 class TransformTimes:
-    """One transform by name. `share_frac` is its share of the work of all transforms."""
+    """One transform by name. `share_frac` is its share of the work of all transforms. Figures that were not measured
+    are None.
+    """
 
     name: str
     items: int
@@ -73,7 +77,9 @@ class TransformTimes:
 
 @dataclass(frozen=True)
 class SlowItem:
-    """The slowest item of a row of work, with the row's times. `item` is its index in the dataset, None if unknown."""
+    """The slowest item of a row of work, with the row's times. `item` is its index in the dataset. Unknown numbers are
+    None.
+    """
 
     stage: str
     detail: str

@@ -68,7 +68,7 @@ def _guess_loader(rank: RankRun) -> int | None:
 
 
 def sum_stages(stages: pa.Table) -> tuple[StageSummary, ...]:
-    """Summarise any rows of the table `stages` as `summarize_stages` does."""
+    """Summarise these rows of the table `stages`, as `summarize_stages` does for a whole rank."""
     walls = _sum_walls(stages)
     work = count_batches(stages)
     rows = []
@@ -84,9 +84,11 @@ def sum_stages(stages: pa.Table) -> tuple[StageSummary, ...]:
 
 
 def share_steps(stages: tuple[StageSummary, ...], rows: pa.Table, steps: pa.Table) -> tuple[StageSummary, ...]:
-    """Return the stages. If the training process runs a stage itself, its work becomes a share of the averaged steps.
+    """Return the stages. If the training process runs a stage itself, its work is given as a share of the averaged
+    steps.
 
-    The wait for data contains this work, and is a share of these steps too. `rows` are the rows that `stages` sums.
+    The wait for data contains this work, and is given as a share of the same steps. `rows` are the rows that `stages`
+    sums.
     """
     train, selection = train_steps(steps), select_steps(steps)
     starts, kept = read_integers(train, "start_ns"), selection.kept

@@ -39,10 +39,10 @@ _KINDS = {"kernel": KERNEL, "communication": COLLECTIVE, "memcpy": COPY, "memset
 
 @dataclass(frozen=True)
 class DeviceWork:
-    """Device work of a rank, one row per slice, ordered by start.
+    """Device work of a rank, one row per slice (trace event), ordered by start.
 
-    `launch_ns` and `launch_end_ns` are the start and end of the launch call, and `launched_by` is its slice. Each is -1
-    if unknown. All work of a graph has the same launch call.
+    `launch_ns` and `launch_end_ns` are the start and end of the launch call on the host, and `launched_by` is the id of
+    its slice. Each is -1 if unknown. All work of a CUDA graph has the same launch call.
     """
 
     device: Ints
@@ -85,7 +85,9 @@ def summarize_device(rank: RankRun) -> DeviceSummary | None:
 
 
 def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -> DeviceSummary:
-    """Summarise some work of a rank. Set `device` if all the work is of one device. Raises as `read_rows` does."""
+    """Summarise this work of a rank. `device` is the number of the device if all the work is of one device, else None.
+    Raises as `read_rows` does.
+    """
     spans = read_spans(rank, *read_steps(rank))
     extents = split_windows(work, rank)
     times = [account_times(part) for part in extents]

@@ -18,7 +18,9 @@ from profiler_server.facts.machine import IdleCauses
 
 @dataclass(frozen=True)
 class StreamIdle:
-    """One stream: the number of its pieces of work, its busy time, and the causes of its gaps. `track` is its row."""
+    """One stream: the number of its pieces of work, its busy time, and the causes of its gaps. `track` is its number in
+    the trace.
+    """
 
     track: int
     count: int
@@ -68,7 +70,7 @@ class QueueLength:
 
 
 def list_idle(work: DeviceWork) -> tuple[StreamIdle, ...]:
-    """Return the streams of some work, the busiest first."""
+    """Return the busy time and the gaps of each stream, the busiest stream first."""
     streams = [work.pick(work.track == track) for track in np.unique(work.track)]
     found = [
         StreamIdle(int(part.track[0]), len(part), unite(part.start_ns, part.end_ns).length_ns, find_idle_causes(part))
@@ -118,7 +120,7 @@ def trace_queue(work: DeviceWork) -> QueueLength:
 
 
 def measure_overlap(work: DeviceWork) -> float | None:
-    """Return the share of communication that computation hides; None without communication."""
+    """Return the share of the communication time that computation hides; None without communication."""
     communication = unite_work(work, work.kind == COLLECTIVE)
     computation = unite_work(work, (work.kind != COLLECTIVE) & (work.kind != COPY))
     length = communication.length_ns

@@ -102,7 +102,9 @@ _DEEPEST = 300
 
 
 def count_parents(ids: Ints, parents: Ints) -> npt.NDArray[np.int32]:
-    """Return the number of ancestors of each row. A row whose parent is not in `ids` has none."""
+    """Return the number of ancestors of each row: parent, parent's parent and so on. A row whose parent is not in `ids`
+    has none.
+    """
     if not ids.size:
         return np.zeros(0, np.int32)
     order = np.argsort(ids)

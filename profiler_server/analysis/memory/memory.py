@@ -42,7 +42,9 @@ class Tensors:
 
 @dataclass(frozen=True)
 class MemoryTrace:
-    """Events of one device in time order. `operator` is an index in `operators`. Unknown numbers are -1."""
+    """The allocations and releases of one device's memory in time order, with the memory in use after each. `operator`
+    is an index in `operators`. Unknown numbers are -1.
+    """
 
     device: int
     start_ns: Ints
@@ -77,7 +79,9 @@ class MemoryTrace:
 
     @cached_property
     def has_addresses(self) -> bool:
-        """Return whether blocks can be told apart. Traces without addresses (before PyTorch 1.11) also lack totals."""
+        """Return whether the trace has addresses, which distinguish blocks. Without them (before PyTorch 1.11) totals
+        lack, too.
+        """
         return bool((self.address != -1).any())
 
     def name(self, row: int) -> str:
@@ -86,7 +90,7 @@ class MemoryTrace:
 
 @dataclass(frozen=True)
 class OperatorChange:
-    """The memory of an operator in the windows. `net_bytes` is allocated less released bytes."""
+    """The memory of an operator in the windows. `net_bytes` is `allocated_bytes` minus `released_bytes`."""
 
     operator: str
     allocations: int
@@ -116,7 +120,7 @@ class LiveBlock:
 @dataclass(frozen=True)
 class LiveMemory:
     """The live memory at `at_ns`, the time of an event. `blocks` are the largest blocks; `known_bytes` is the sum over
-    all `count` known blocks.
+    all `count` known blocks. `step` is None outside of steps.
 
     `before_bytes` is allocated memory without a known block: it was allocated before the window. Without addresses no
     block is known, and `allocated_bytes` is relative to the lowest level of the trace.
@@ -204,7 +208,7 @@ def sum_operators(trace: MemoryTrace) -> tuple[OperatorChange, ...]:
 
 
 def find_row(trace: MemoryTrace, at_ns: int) -> int:
-    """Return the index of the event nearest to a time."""
+    """Return the index of the event that is nearest to the time `at_ns`."""
     at = int(np.searchsorted(trace.start_ns, at_ns))
     if at == 0:
         return 0
@@ -214,7 +218,8 @@ def find_row(trace: MemoryTrace, at_ns: int) -> int:
 
 
 def list_live(trace: MemoryTrace, row: int, windows: Sequence[Window] = (), most: int = 50) -> LiveMemory:
-    """Return the live memory after an event, the largest blocks first.
+    """Return the live memory after the event with index `row`. Its blocks are the `most` largest ones, the largest
+    first.
 
     Only events of the same window are used, because a block from an earlier window may have been released between the
     windows.

@@ -51,7 +51,9 @@ class StepScale:
 
 @dataclass(frozen=True)
 class Series:
-    """One metric of one source over the steps, in time order. The metric's name ends in the unit of `value`."""
+    """One metric of one source in time order. `x` are positions on the axis of steps. The metric's name ends in the
+    unit of `value`.
+    """
 
     source: str
     metric: str
@@ -135,8 +137,10 @@ def _order(source: str) -> tuple[int, str]:
 
 
 def sum_series(series: Sequence[Series], source: str) -> Series | None:
-    """Return the sum of series, sampled at nearly the same times, at the positions of the longest; None without
+    """Return the sum of series that were sampled at nearly the same times, as a series of `source`; None without
     series.
+
+    Its positions are those of the longest series.
     """
     if not series:
         return None
@@ -184,7 +188,7 @@ _METRICS = (
 
 
 def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
-    """Return the load of the host between two times of the run; None if not sampled."""
+    """Return the load of the host from `start_ns` to `end_ns` of the run; None if not sampled."""
     samples = read_rows(rank, "resources", _COLUMNS)
     growth = _find_growth(samples, start_ns, end_ns)
     means = _average_samples(samples, start_ns, end_ns)
@@ -252,8 +256,8 @@ HEAT, HARDWARE = 2, 4
 
 
 def read_held_clock(rank: RankRun, start_ns: int, end_ns: int) -> HeldClock | None:
-    """Return the GPU that lost most of its clock rate to heat or hardware limits between two times; None if no GPU lost
-    any.
+    """Return the GPU that lost most of its clock rate to heat or hardware limits from `start_ns` to `end_ns`; None if
+    no GPU lost any.
     """
     rows = _cut(find_rows(rank, "resources", _COLUMNS), start_ns, end_ns)
     rows = choose(rows, "metric", "clock_hz", "throttle_flags")

@@ -53,8 +53,9 @@ _PRODUCT = re.compile(r"mm\b|matmul|bmm")
 
 
 def find_wide_shares(rank: RankRun, width: int, rows: int) -> tuple[float, float] | None:
-    """Return two shares of operator time in forward and backward: of operators whose time grows with the width of a
-    batch, and of operators whose time grows with its square. None without a window.
+    """Return two shares of operator time in forward and backward: of operators whose time grows with the `width` of a
+    batch (its length after padding), and of operators whose time grows with the square of the width. None without a
+    detailed window.
 
     Time grows with the width if a dimension of an input is as wide as the batch, or a half or a quarter as wide (after
     strides), or if the operator is called once for each position. It grows with the square if two dimensions are that
@@ -80,8 +81,8 @@ def _count_wide(name: str, shapes: str | None, widths: Iterable[int], joined: Ma
     """Return how many dimensions that an operator loops over are as long as the batch is wide, at most two.
 
     Only lengths that equal the same one of `widths` count together, because another dimension may have half of a width
-    by chance. `joined` maps the length of a dimension that was joined with rows to the number of widths in it. A
-    product of matrices loops over the dimensions of the first and the columns of the second.
+    by chance. `joined` maps the length of a flattened dimension, such as samples × width, to the number of widths in
+    it. A product of matrices loops over the dimensions of the first and the columns of the second.
     """
     inputs = [list(map(int, _NUMBER.findall(shape))) for shape in _SHAPE.findall(shapes or "")]
     counts = [shape.count(width) for shape in inputs for width in widths]

@@ -105,7 +105,9 @@ def _describe(text: str) -> str:
 
 
 def _repeats(arguments: list[str], place: int) -> bool:
-    """Return whether an argument repeats its predecessor. Numbers and flags do not count: they distinguish kernels."""
+    """Return whether the argument at index `place` repeats its predecessor. Numbers and flags do not count: they
+    distinguish kernels.
+    """
     return place > 0 and arguments[place] == arguments[place - 1] and not _LITERAL.fullmatch(arguments[place])
 
 

@@ -124,7 +124,7 @@ def _first(group: _Group) -> Shape:
 
 
 def _reads_quickly(rank: RankRun) -> bool:
-    """Return whether a verdict can read the slices: they are on this machine, and few enough."""
+    """Return whether the slices (trace events) can be read quickly: they are on this machine, and few enough."""
     return not stored_files.LENDERS and count_slices(rank) <= AT_ONCE_SLICES
 
 

@@ -1,7 +1,8 @@
 """The operator table grouped by type, operator, kernel, host order or module, and as a tree.
 
 Every grouping is an Arrow table with its keys, `count`, the times, `mean_ns` and `share_frac`. The share is of the self
-time: on the device if the run has device time, else on the host. The shares of a grouping sum to 1.
+time: on the device if the run has device time, else on the host. The shares of a grouping sum to 1. `steps` limits a
+grouping to a range of steps; None means all steps.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ NO_MODULE = "(outside of every module)"
 
 @dataclass(frozen=True)
 class GroupTable:
-    """One grouping. Its figures cover the training steps `steps`. `outside`: they include work outside of all steps."""
+    """One grouping. Its figures cover the training steps with the numbers `steps`. `outside`: the figures also include
+    work outside of all steps. `measure`: the shares are of host or of device time.
+    """
 
     rows: pa.Table
     measure: Measure
@@ -51,7 +54,9 @@ class Group:
 
 
 def tabulate_types(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Sum operators by family. Raises as `RankRun.table` does, like every function here."""
+    """Sum operators by family, in all steps if `steps` is None. Raises as `RankRun.table` does, like every function
+    here.
+    """
     operators = within_steps(read_operators(rank), steps)
     return _complete(sum_types(operators), operators)
 
@@ -62,14 +67,16 @@ def tabulate_operators(rank: RankRun, steps: StepRange | None = None) -> GroupTa
 
 
 def tabulate_kernels(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Sum kernels by name, owning operator, stream and launch shape."""
+    """Sum kernels by name, owning operator, stream and launch shape, in all steps if `steps` is None."""
     kernels = within_steps(read_kernels(rank), steps)
     rows = sum_kernels(kernels, KERNEL_KEYS)
     return _cover(rows.append_column("share_frac", _share(rows["total_ns"])), "device", kernels)
 
 
 def tabulate_host(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Sum host times by operator name. `order` is the position of the first call in the first step, or null."""
+    """Sum host times by operator name, in all steps if `steps` is None. `order` is the position of the first call in
+    the first step, or null.
+    """
     operators = within_steps(read_operators(rank), steps)
     group = _complete(sum_operators(operators, ("name", "type")), operators, "host")
     try:
@@ -84,7 +91,7 @@ def tabulate_host(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
 
 
 def tabulate_modules(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Sum by the path of the nn.Module that calls the operators. Times are the self times of its operators."""
+    """Sum self times of operators by the path of the nn.Module that calls them, in all steps if `steps` is None."""
     operators = within_steps(read_operators(rank, ("module",)), steps)
     named = pc.fill_null(operators["module"].cast(pa.string()), NO_MODULE)
     operators = operators.set_column(operators.column_names.index("module"), "module", named)
@@ -92,7 +99,9 @@ def tabulate_modules(rank: RankRun, steps: StepRange | None = None) -> GroupTabl
 
 
 def tabulate_roofline(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Compare operators with the device's peaks, if shapes give their work. Shares are of the time of all operators."""
+    """Compare operators with the device's peak rates, where shapes give the operations. Shares are of all operators'
+    time.
+    """
     operators = within_steps(read_operators(rank, ("input_dtypes",)), steps)
     measure: Measure = "device" if (pc.sum(operators["device_self_ns"]).as_py() or 0) > 0 else "host"
     roof = find_roof(rank) if measure == "device" else None
@@ -136,8 +145,8 @@ def within_steps(rows: pa.Table, steps: StepRange | None) -> pa.Table:
 
 
 def _complete(summed: pa.Table, operators: pa.Table, measure: Measure | None = None) -> GroupTable:
-    """Return the sums with mean and share, of the given measure. By default it is the device if the device had work,
-    else the host.
+    """Return `summed` with mean and share columns, of the given measure. The default measure is the device if the
+    device had work, else the host.
     """
     if measure is None:
         measure = "device" if (pc.sum(summed["device_self_ns"]).as_py() or 0) > 0 else "host"
@@ -183,7 +192,9 @@ class ModuleNode:
 
 
 def build_module_tree(rank: RankRun, steps: StepRange | None = None) -> tuple[ModuleNode, ...]:
-    """Return the modules in tree order, the longest first on every level. Raises as `RankRun.table` does."""
+    """Return the modules in tree order, the longest first on every level, in all steps if `steps` is None. Raises as
+    `RankRun.table` does.
+    """
     group = tabulate_modules(rank, steps)
     columns = (group.rows[name].to_pylist() for name in ("module", "device_self_ns", "self_ns"))
     own = {str(module): (device or 0, host or 0) for module, device, host in zip(*columns, strict=True)}

@@ -67,7 +67,7 @@ def _sum_names(rank: RankRun) -> pa.Table:
 
 
 def find_dispatch_share(rank: RankRun) -> float | None:
-    """Return the share of the detailed steps that the host spends in operators; None if no host operator is in a step.
+    """Return the share of the detailed steps' time that the host spends in operators; None if no operator is in a step.
 
     Threads are summed, so that a backward in a separate thread is included. Raises as `summarize_operators` does.
     """
@@ -108,7 +108,7 @@ def summarize_kernels(rank: RankRun) -> tuple[KernelRow, ...]:
 
 
 def read_operators(rank: RankRun, keys: Sequence[str] = ()) -> pa.Table:
-    """Read the measures, step, name, type and the given further columns. Raises as `RankRun.table` does."""
+    """Read the measures, step, name and type of the operators, and the columns `keys`. Raises as `RankRun.table` does."""
     return rank.table("operators", _list_columns(*keys))
 
 

@@ -1,4 +1,4 @@
-"""The distance of operators from their device's peaks, from operations and least bytes that follow from shapes.
+"""How near operators come to the peak rates of their device. Arithmetic operations and least bytes follow from shapes.
 
 Achieved = operations / time, on the device if there is one, else on the host. Intensity = operations / least bytes. The
 least time is operations / peak or bytes / bandwidth, whichever is longer: the longer one is the bound. The efficiency
@@ -104,7 +104,7 @@ _AS_FP32 = ("int", "list")
 
 @dataclass(frozen=True)
 class Roof:
-    """The device of a rank by its name in the trace, and its device model if the table of models has it."""
+    """The device of a rank by its name in the trace, and its device model; None if the table of models lacks it."""
 
     device: str
     part: Part | None
@@ -142,7 +142,7 @@ def measure_roofline(operators: pa.Table, on_device: bool, part: Part | None, tf
 def list_tf32_users(rank: RankRun, roof: Roof | None) -> frozenset[str]:
     """Return the operators that compute FP32 as TF32: most of their kernel time is on NVIDIA's tensor cores.
 
-    AMD's matrix units compute FP32 in full.
+    AMD's matrix units compute FP32 in full. Without a device (`roof` is None) there are none.
     """
     if roof is None or roof.is_rocm:
         return frozenset()

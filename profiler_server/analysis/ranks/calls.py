@@ -124,8 +124,8 @@ def _count_before(kind: Ints, step: Ints) -> Ints:
 
 
 def _is_counted_by_library(kinds: tuple[tuple[str, str], ...], kind: Ints, index: Ints) -> Mask:
-    """Return a mask of the calls whose index is a sequence number of the library. Indexes counted by Stepscope begin at
-    0.
+    """Return a mask of the calls whose index is a sequence number of the communication library. Indexes that Stepscope
+    counts begin at 0.
     """
     group = number_groups(kinds, kind)
     least = np.full(len(kinds), np.iinfo(np.int64).max)

@@ -18,8 +18,8 @@ from profiler_server.diagnosis.limits.meetings import (
 class Alignment:
     """The correction of each rank's times to the clock of the first rank.
 
-    A corrected time is time − (`offset_ns` + `drift` · (time − `origin_ns`)). After correction, each end of a rank has
-    a distance from the median end. `residual_ns` is the 95th percentile of these distances.
+    A corrected time is time − (`offset_ns` + `drift` · (time − `origin_ns`)). After correction, a rank's end of a call
+    has a distance from the median end over the ranks. `residual_ns` is the 95th percentile of these distances.
     """
 
     origin_ns: Ints
@@ -54,7 +54,7 @@ def align_clocks(ends_ns: Ints) -> Alignment | None:
 
 
 def measure_spread(times_ns: Ints | Floats, percent: float) -> float:
-    """Return a percentile of the distances |time - median over the ranks|, of times as (ranks, calls)."""
+    """Return the percentile `percent` (0 to 100) of |time - median over the ranks|. Times are (ranks, calls)."""
     middle = np.median(times_ns, axis=0, keepdims=True)
     return float(np.percentile(np.abs(times_ns - middle), percent)) if times_ns.size else 0.0
 

@@ -281,7 +281,8 @@ def _part(matched: Matched, rows: Ints) -> Iterator[Ints]:
 
 
 def _compare(matched: Matched, own: Ints, times: Floats) -> Iterator[SlowCall]:
-    """Yield each position of a step as a call, compared with other calls of the same name. `own` are rows of one group.
+    """Yield a SlowCall for each position in a step: its time, and the time expected from other calls of the same name.
+    `own` are rows of one group.
 
     Calls of a group run one after the other. So a transfer is at most as long as the time since the end of the previous
     call.

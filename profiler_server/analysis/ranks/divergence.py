@@ -1,8 +1,8 @@
 """The first collective of a group at which the ranks of a job diverged, from the calls that each rank recorded.
 
-All ranks of a group call the same collectives in the same order. Only calls that every rank records are compared. Not
-compared are calls between two ranks, reductions of DDP, which each rank reads at its own pace, and steps of a detailed
-window.
+All ranks of a group call the same collectives in the same order. Only calls that every rank records are compared. Three
+kinds of calls are not: calls between two ranks, reductions of DDP (each rank reads them at its own pace), and calls in
+steps of a detailed window.
 
 If a rank lacks a call and recorded no later one, it has either left the call out or is only late. The progress of its
 training decides. The rank has left the call out if it has ended, or if it has reached a later step or backward than the
@@ -136,8 +136,8 @@ class Course:
 
 @dataclass(frozen=True)
 class Divergence:
-    """A divergence at a `meeting`. With `is_left_out`, the ranks left its call out; otherwise they entered another
-    call, `called`.
+    """A collective (`meeting`) at which `ranks` diverged from the others. With `is_left_out`, they left this collective
+    out; otherwise they entered another one, `called`.
     """
 
     ranks: tuple[int, ...]
@@ -240,9 +240,9 @@ def _describe_meeting(
 def _find_gone_past(
     members: Sequence[Calls], courses: Mapping[int, Course], names: Sequence[Collective], title: str
 ) -> Divergence | None:
-    """Return the ranks that certainly left out the last call and went on; None if no rank did.
+    """Return the divergence of the ranks that certainly left out the last call and went on; None if no rank did.
 
-    Their training has progressed further than that of the ranks inside the call.
+    The training of these ranks has progressed further than that of the ranks inside the call.
     """
     most = max((len(calls.step) for calls in members), default=0)
     stand = [calls for calls in members if len(calls.step) == most]
@@ -277,8 +277,8 @@ def _find_stand(stand: Sequence[Calls], courses: Mapping[int, Course]) -> Place 
 
 
 def _find_first_difference(members: Sequence[Calls]) -> int | None:
-    """Return the first index at which a rank differs from the rank with most calls, in the call or in its step; None
-    without one.
+    """Return the first index in the calls at which a rank has another call or step than the rank with most calls; None
+    without a difference.
     """
     longest = max(members, key=lambda calls: len(calls.step))
     places = []
@@ -291,7 +291,8 @@ def _find_first_difference(members: Sequence[Calls]) -> int | None:
 
 
 def _choose_met(there: Mapping[int, Calls], place: int, step: int) -> list[int]:
-    """Return the ranks that made the expected call; `there` maps each rank to its calls.
+    """Return the ranks that made the expected call at index `place`, in step `step`; `there` maps each rank to its
+    calls.
 
     They are the majority. In a tie, they are the ranks whose call is the same as in the previous step.
     """

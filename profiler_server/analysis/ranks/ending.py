@@ -37,9 +37,11 @@ _FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 @dataclass(frozen=True)
 class RankEnd:
-    """The end of one rank. `by` is the exception that ended it. `death` is how its process ended while it recorded.
+    """The end of one rank. `by` is the exception that ended it, "" for none. `death` is how its process ended while it
+    recorded.
 
-    Decisions use `by`; `shown` is its redacted form for display. `settles`: the reason may still be written.
+    Decisions use `by`; `shown` is its redacted form for display. `place` is the rank's last position in the training.
+    `settles`: the process ended so recently that the reason may still be written.
     """
 
     rank: int
@@ -76,7 +78,7 @@ def find_end(run: Run) -> End | None:
 
 
 def count_ended(run: Run) -> int:
-    """Return the largest number of steps that any of the first eight ranks of a job has."""
+    """Return the number of steps of a job: the largest number of the first eight ranks; 0 for a job without steps."""
     return max((_count_steps(run.read_rank(number)) for number in run.ranks[:8]), default=0)
 
 
@@ -128,7 +130,9 @@ def _find_parted(ranks: Sequence[RankRun], ends: Sequence[RankEnd]) -> LeftOut |
 
 
 def _find_first_dead(dead: Sequence[RankEnd], others_lost_it: bool) -> RankEnd | None:
-    """Return the rank whose death ended the other ranks; None if several ranks may have died first."""
+    """Return the rank whose death ended the other ranks; None if several ranks may have died first. `others_lost_it`:
+    other ranks lost their connection.
+    """
     own = [end for end in dead if end.death.signal not in _FROM_OUTSIDE]
     if len(own) == 1:
         return own[0] if len(dead) > 1 or others_lost_it else None
@@ -138,7 +142,7 @@ def _find_first_dead(dead: Sequence[RankEnd], others_lost_it: bool) -> RankEnd |
 
 
 def _is_tidied(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> bool:
-    """Return whether ranks lost a connection before the first death. The dead were then ended by a launcher."""
+    """Return whether ranks lost a connection before the first death. Then a launcher ended the dead ranks."""
     died = [end.died_unix_ns for end in dead if end.died_unix_ns is not None]
     return bool(lost) and len(died) == len(dead) and min(end.ended_unix_ns for end in lost) < min(died)
 
@@ -150,8 +154,8 @@ def _slept(dead: RankEnd, lost: Sequence[RankEnd]) -> bool:
 
 
 def _find_behind(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> Stop | None:
-    """Return which ranks had not entered a collective when it failed on the other ranks, and were ended after that;
-    else None.
+    """Return which ranks had not entered a collective when it failed on the other ranks; None if this is unknown, or if
+    any of those ranks has not died.
     """
     behind = explain_counts([end.place for end in (*dead, *lost) if end.place is not None])
     if behind is None or not {place.rank for place in behind.missing} <= {end.rank for end in dead}:

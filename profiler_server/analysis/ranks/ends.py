@@ -14,7 +14,9 @@ Cause = Literal["missing", "mismatch", "network", "no_dump", "overwritten", "pai
 
 @dataclass(frozen=True)
 class Call:
-    """A collective as one rank entered it."""
+    """A collective that one rank entered. `place` is the call outside of torch, such as `train.py:88 in step`; "" if
+    unknown.
+    """
 
     name: str
     bytes: int | None
@@ -54,7 +56,9 @@ class Hang:
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective with the properties that must agree between ranks."""
+    """A collective with the properties that must agree between ranks. `bytes` is None and `dtype` "" where they may
+    differ.
+    """
 
     name: str
     bytes: int | None

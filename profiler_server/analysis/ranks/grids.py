@@ -44,7 +44,9 @@ def grid_figure(run: Run, ranks: Sequence[RankSummary], shown: Sequence[RankSumm
 
 
 def grid_steps(tracks: Mapping[int, Track], figure: str, columns: int) -> RankGrid:
-    """Return the mean of a figure over the steps of each cell, a row per rank. Ranks without steps have empty rows."""
+    """Return the mean of a figure in each cell: a row per rank, and at most `columns` stretches of steps. Ranks without
+    steps have empty rows.
+    """
     known = [track for track in tracks.values() if len(track.stretch)]
     if not known:
         return RankGrid(tuple(tracks), np.empty(0, np.int64), 1, np.empty((len(tracks), 0)))

@@ -49,7 +49,7 @@ class _Group:
     silent: set[int] = field(default_factory=set)
 
     def has_entered(self, rank: int, number: int) -> bool:
-        """Return whether a rank entered this call or a later one. Calls are numbered in order."""
+        """Return whether a rank entered the call with this number or a later one. Calls are numbered in order."""
         return max(self.calls.get(rank, ()), default=-1) >= number or self.entered.get(rank, -1) >= number
 
     def list_open(self) -> list[int]:

@@ -72,8 +72,8 @@ class Matched:
         return self.end_ns - self.begin_ns
 
     def find_rows(self, row: int, among: Mask) -> Ints:
-        """Return the indexes of the calls of one rank within a mask. The calls of a rank are stored one after the
-        other.
+        """Return the indexes of the calls that belong to the rank at index `row` and are in the mask `among`. The calls
+        of a rank are stored one after the other.
         """
         begin, end = np.searchsorted(self.row_of, (row, row + 1)).tolist()
         found: Ints = begin + np.flatnonzero(among[begin:end])
@@ -140,7 +140,7 @@ def match_calls(calls: Mapping[int, Calls], one_clock: bool) -> Matched:
 
 
 def _is_passed_by(own: Calls) -> Mask:
-    """Return a mask of the calls that did not delay the training: it hardly waited at their end."""
+    """Return a mask of the calls that did not delay the training: it hardly waited at the end of the call."""
     return is_awaited_later(own.waiting_ns, own.duration_ns) & (own.waiting_ns < LEAST_HELD_NS)
 
 

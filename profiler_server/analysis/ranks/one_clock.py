@@ -127,7 +127,9 @@ _MOST_DETAILED = 1_000
 
 
 def prefer_detailed(example: Example | None, run: Run) -> Example | None:
-    """Return the example, moved to the nearest step that all its ranks recorded in detail; unchanged without one."""
+    """Return the ranks of `example` with the nearest step that all of them recorded in detail. Without such a step, or
+    for None, return `example`.
+    """
     if example is None or example.step is None:
         return example
     steps = [_read_detailed(run.read_rank(rank)) for rank in example.ranks]
@@ -145,7 +147,9 @@ def _read_detailed(rank: RankRun) -> set[int]:
 
 
 def choose_example(ranks: Sequence[RankSummary]) -> Example | None:
-    """Return the slowest rank and the longest waiting ranks, with a typical step; None for fewer than two ranks."""
+    """Return ranks to view together: the slowest rank and the longest waiting ranks, in a typical step. None for fewer
+    than two ranks.
+    """
     known = [rank.rank for rank in ranks if rank.steps]
     if len(known) < 2:
         return None

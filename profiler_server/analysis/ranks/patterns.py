@@ -55,10 +55,11 @@ def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
 
 
 def find_starvation(excess_ns: float, starved_ns: float, others_ns: float) -> tuple[Cause, ...]:
-    """Return the lack of a processor as the cause of a late rank; empty if it explains too little of the lateness.
+    """Return the lack of a processor as the cause of a late rank; empty if it explains too little of the lateness
+    `excess_ns`.
 
-    `starved_ns` is how long the rank was ready to run in a step but had no processor; `others_ns` is its median over
-    the other ranks.
+    `starved_ns` is how long the rank was ready to run in a step but had no processor; `others_ns` is the median of this
+    time over the other ranks.
     """
     longer = starved_ns - others_ns
     if excess_ns <= 0 or longer < limits.CLEAR_FRAC * excess_ns:
@@ -67,8 +68,8 @@ def find_starvation(excess_ns: float, starved_ns: float, others_ns: float) -> tu
 
 
 def find_uneven_work(together: StepsTogether) -> float | None:
-    """Return the correlation of forward and backward over ranks and steps; None if it is low, or if their times hardly
-    vary.
+    """Return the correlation of forward time and backward time over ranks and steps; None if it is low, or if these
+    times hardly vary.
 
     Constant differences between ranks, and between steps of all ranks, are removed first. They come from a slow device
     or a slow step, not from unequal input.
@@ -84,7 +85,7 @@ def find_uneven_work(together: StepsTogether) -> float | None:
 
 
 def weigh_garbage(together: StepsTogether) -> Garbage | None:
-    """Return the gain if all ranks collect garbage at the same steps; None if the gain is small.
+    """Return the time saved if all ranks collect garbage at the same steps; None if the saving is small.
 
     A pause p that occurs on each of n ranks with probability q per step costs p(1 - (1 - q)^n). With simultaneous
     pauses it costs pq.
@@ -139,7 +140,7 @@ def find_pause(lateness: Lateness, together: StepsTogether, step_ns: float) -> P
 
 
 def _find_longest(together: StepsTogether, rank: int, step: int) -> int:
-    """Return `step` or the step before it, whichever has more own work of the rank."""
+    """Return the number `step` or `step` - 1, whichever step has more own work of the rank (time without collectives)."""
     if rank not in together.ranks:
         return step
     own = together.own_ns[together.ranks.index(rank)]

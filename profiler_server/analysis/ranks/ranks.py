@@ -101,7 +101,8 @@ def _add_calls(run: Run, summary: RankSummary) -> RankSummary:
 
 
 def choose_calls(ranks: int) -> int:
-    """Return the number of collectives to read of each rank: `MOST_CALLS`, or a smaller power of two for many ranks.
+    """Return the number of collectives to read of each of `ranks` ranks: `MOST_CALLS`, or for many ranks a smaller
+    power of two.
 
     With powers of two, one more rank seldom changes the number.
     """
@@ -114,7 +115,9 @@ def _summarize(wanted: Wanted[RankSummary]) -> tuple[RankSummary, ...]:
 
 
 def summarize_rank(rank: RankRun, most_calls: int = MOST_CALLS) -> RankSummary:
-    """Return the summary of one rank, from a kept result if its files are unchanged."""
+    """Return the summary of one rank, from its first `most_calls` collectives. A kept result is used if no file has
+    changed.
+    """
     return _MANY.read_rank(rank, most_calls)
 
 
@@ -250,7 +253,7 @@ _MOST_TEXT = 100
 
 
 def read_ddp(facts: Mapping[str, Any]) -> Ddp | None:
-    """Return the recorded facts on DistributedDataParallel, or None."""
+    """Return the recorded facts on DistributedDataParallel; None without valid ones."""
     noted = facts.get("ddp")
     if not isinstance(noted, Mapping):
         return None

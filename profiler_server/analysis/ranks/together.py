@@ -52,8 +52,8 @@ NO_STEPS = RankSteps(np.empty(0, np.int64), np.empty((len(PHASE_NAMES), 0), np.f
 class StepsTogether:
     """The steps that all of `ranks` have. Ranks that ended early are left out. `parts_ns` is (phases, ranks, steps).
 
-    `between_ns` is a rank's time between its steps, less that of the rank with the least. Time that all ranks spend
-    between steps makes no rank wait. `meeting_ns` is (ranks, steps), as in `RankSteps`.
+    `between_ns` is a rank's time between its steps, minus the shortest such time of all ranks: time that every rank
+    spends between steps makes no rank wait. `meeting_ns` is (ranks, steps), as in `RankSteps`.
     """
 
     ranks: tuple[int, ...]
@@ -129,7 +129,7 @@ def _measure_meetings(train: pa.Table, selection: StepSelection, between_ns: Int
 
 
 def find_whole(counts: Ints) -> Mask:
-    """Return a mask of the ranks that did not end early, judged by `counts`, their numbers of steps or calls."""
+    """Return a mask of the ranks that did not end early, judged by `counts`, the number of steps or calls of each rank."""
     there = counts > 0
     if not there.any():
         return there
@@ -203,8 +203,8 @@ def read_track(train: pa.Table) -> Track:
 
 
 def find_size(first: int, last: int, most: int) -> int:
-    """Return the smallest power of two such that stretches of that many steps, from `first` to `last`, are at most
-    `most`.
+    """Return the smallest power of two that divides the steps from `first` to `last` into at most `most` stretches of
+    this size.
     """
     size = 1
     while last // size - first // size + 1 > most:

@@ -35,7 +35,8 @@ class Segments:
 
 
 def split_thread(window: Window, track: int, end_ns: int) -> Segments:
-    """Return the time of a thread, split at the edges of its slices, from the start of the window to `end_ns`.
+    """Return the time of the thread `track`, split at the edges of its slices, from the start of the window to
+    `end_ns`.
 
     A slice owns the time from its start. After its end, the enclosing slice owns the time again.
     """

@@ -59,8 +59,8 @@ class Graph:
 
 @dataclass(frozen=True)
 class HostTime:
-    """Ranges of host time, each with a node of its thread: the node around the range if `inside`, else the next
-    node.
+    """Ranges of host time, each with a node of its thread: the node around the range if `inside`, else the next node.
+    `owner` is the row of the innermost slice.
     """
 
     start_ns: Ints
@@ -73,7 +73,9 @@ class HostTime:
 
 @dataclass
 class Changes:
-    """The changes of a replay: a factor for each range of host time and each node's length, and flags of nodes."""
+    """The changes of a replay: factors for the length of each range of host time (`host`) and of each node (`device`),
+    and masks of nodes that change otherwise.
+    """
 
     host: Floats
     device: Floats
@@ -94,7 +96,7 @@ class Changes:
 
 
 def replay(graph: Graph, changes: Changes | None = None) -> tuple[list[float], list[float]]:
-    """Return begin and end of each node in ns since the start of the window."""
+    """Return begin and end of each node in ns since the start of the window; with `changes` None as recorded."""
     changes = Changes.none(graph) if changes is None else changes
     begins, ends = [0.0] * len(graph), [0.0] * len(graph)
     gaps, lengths = _weigh(graph, changes)
@@ -151,5 +153,5 @@ def bound_savings(graph: Graph, changes: Changes) -> float:
 
 
 def measure_replay(graph: Graph, changes: Changes | None = None) -> float:
-    """Return the time from the start of the window to its last end, in ns."""
+    """Return the time in ns from the start of the window to the last end of a node."""
     return max(replay(graph, changes)[1])

@@ -1,7 +1,7 @@
 """Replay a window with the changes that rules use for predictions. Each change has a poor, a usual and the best
 version.
 
-A change returns None if the window has no work for it, or if the replay of the window is not valid.
+The function of a change returns None if the window has no work for it, or if the replay of the window is not valid.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _LOADING = re.compile(r"DataLoader|dataloader")
 
 
 def shorten_products(trial: Trial) -> Gain | None:
-    """Return the savings if products of full precision run on tensor cores.
+    """Return the savings if matrix products of full precision run on tensor cores; None without such products.
 
-    Such products then take half of their time; a quarter at best, three quarters at worst.
+    The products then take half of their time; a quarter at best, three quarters at worst.
     """
     window = trial.window
     rows = np.flatnonzero((window.kind == KERNEL) & window.match(FULL_PRECISION))
@@ -57,7 +57,7 @@ def shorten_products(trial: Trial) -> Gain | None:
 
 
 def join_update(trial: Trial) -> Gain | None:
-    """Return the savings if one fused update replaces a loop over tensors.
+    """Return the savings if one fused update replaces a loop over tensors; None without device work in an update.
 
     The fused update usually takes a tenth of the loop's host time, and somewhat less device time.
     """
@@ -79,7 +79,7 @@ def join_update(trial: Trial) -> Gain | None:
 
 
 def batch_launches(trial: Trial) -> Gain | None:
-    """Return the savings of compilation or CUDA graphs.
+    """Return the savings if compilation or CUDA graphs launch many kernels at once; None if the replay is not valid.
 
     The host time in operators, in launches and in the Python code between them shrinks to a fraction.
     """
@@ -99,7 +99,7 @@ def batch_launches(trial: Trial) -> Gain | None:
 
 
 def overlap_copies(trial: Trial) -> Gain | None:
-    """Return the savings if copies to the device come from pinned memory and do not block.
+    """Return the savings if copies to the device come from pinned memory and do not block; None without copies.
 
     At best the copies run beside the computing of the previous step.
     """

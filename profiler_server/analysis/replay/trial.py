@@ -107,12 +107,12 @@ class Trial:
         return waits[np.isin(self.graph.row[waits], rows)] if len(waits) else waits
 
     def host_of(self, callers: Ints) -> Mask:
-        """Return a mask of the host time inside the given outermost operators."""
+        """Return a mask of the ranges of host time inside these outermost operators."""
         owner = self.graph.host.owner
         return (owner >= 0) & np.isin(self.top[owner], callers)
 
     def host_between(self, spans: Intervals) -> Mask:
-        """Return a mask of the host time that begins inside the given intervals."""
+        """Return a mask of the ranges of host time that begin inside the intervals `spans`."""
         return lies_in(self.graph.host.start_ns, spans)
 
     def try_change(self, low: Change, usual: Change, high: Change) -> Gain | None:
@@ -140,14 +140,18 @@ class Trial:
     def sight(
         self, count: int, spent_ns: float, examples: Iterable[str], gain: Gain | None, **figures: float
     ) -> Sighting:
-        """Return a sighting. `count` and `spent_ns` are for the whole window, and become means per step."""
+        """Return a sighting (an avoidable pattern and its gain). `count` and `spent_ns` are sums of the window, and
+        become means per step.
+        """
         steps = self.window.steps
         return Sighting(count / steps, float(spent_ns) / steps, tuple(examples)[:_MOST_EXAMPLES], gain, figures)
 
     def sight_kernels(
         self, count: int, kernels: Ints, names: Iterable[str], gain: Gain | None, **figures: float
     ) -> Sighting:
-        """Return a sighting of device work. A further figure is its `share` of the time of all kernels."""
+        """Return a sighting of device work (an avoidable pattern). Its figure `share` is the share of `kernels` in the
+        time of all kernels.
+        """
         spent = float(self.lengths(kernels).sum())
         return self.sight(count, spent, names, gain, share=spent / max(self.kernels_ns, 1.0), **figures)
 

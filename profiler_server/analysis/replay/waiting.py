@@ -122,7 +122,8 @@ def _list_marks(window: Window, track: int, handoffs: list[Handoff]) -> Ints:
 def find_handoffs(window: Window) -> list[Handoff]:
     """Return the pauses of the first thread in which another thread works.
 
-    The work must begin and end in the pause. In a long pause, its last part may end after the first thread has resumed.
+    The work must begin and end in the pause. In a long pause, the last part of the work may end after the first thread
+    has resumed.
     """
     waiter, *workers = window.threads
     busy = _unite_work(window, waiter)
@@ -250,8 +251,8 @@ def _find_source(own: StreamWork, at: int, recorded_ns: float, others: list[Stre
 
 
 def _find_ended(begin_ns: float, others: list[StreamWork], within_ns: float) -> tuple[int, float] | None:
-    """Return the node of the work that ended last before a time, and the time since its end. None if no work ended
-    within `within_ns`.
+    """Return the node of the work in `others` that ended last before `begin_ns`, and the time since this end. None if
+    no work ended within `within_ns` before.
     """
     found: list[tuple[int, float]] = []
     for other in others:

@@ -122,8 +122,8 @@ def read_window(rank: RankRun) -> Window | None:
 
 
 def _choose_first(at: Ints, starts: Ints) -> int:
-    """Return the index of the first step such that the slices from it on are within the limit. If no step is, return
-    the last one.
+    """Return the index of the first step from which on the number of slices is within the limit; the last step if there
+    is none.
     """
     counts = len(at) - np.searchsorted(at, starts) if len(at) else np.zeros(len(starts), np.int64)
     fitting = np.flatnonzero(counts <= MOST_ROWS)

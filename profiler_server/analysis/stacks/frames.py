@@ -50,7 +50,7 @@ _NOBODY = "?"
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame. `package` is the library of its code, empty for the user's code."""
+    """One frame of a stack: a function and its current line. `package` is the library of its code, empty for user code."""
 
     name: str
     file: str
@@ -129,9 +129,9 @@ class StackParser:
 
 
 def number_stacks(rows: pa.Table, find_key: Callable[[tuple[Frame, ...]], K | None]) -> tuple[list[K], Ints]:
-    """Return the distinct keys of the stacks of some rows, and for each row the index of its key.
+    """Return the distinct keys that `find_key` gives the stacks of `rows`, and for each row the index of its key.
 
-    A row without a key has the number of keys as index.
+    A row whose key is None gets the number of keys as index.
     """
     parser, texts = StackParser(), rows["stack"].cast(pa.string()).to_pylist()
     known = {text: find_key(parser.parse(text)) for text in set(texts)}
@@ -166,7 +166,7 @@ class _Node:
 
 
 def lay_out(weights: Mapping[tuple[Frame, ...], int]) -> tuple[FlameNode, ...]:
-    """Return the functions in drawing order: callers before callees, the widest on the left."""
+    """Return the functions of a flame graph in drawing order: callers before callees, the most samples on the left."""
     root = _Node(Frame("", "", 0, ""))
     for stack, samples in weights.items():
         node = root

@@ -33,7 +33,9 @@ _MOST_OPERATORS = 4
 def read_line_work(
     rank: RankRun, rows: pa.Table, find_key: Callable[[tuple[Frame, ...]], K | None]
 ) -> dict[K, LineWork]:
-    """Return the operators of each key. `rows` are the dense samples; `find_key` returns the key of a stack."""
+    """Return the operators that the functions or lines of each key call. `rows` are the samples taken in quick
+    succession in detailed windows; `find_key` returns the key of a stack, None for no key.
+    """
     trainer = rows.filter(pc.less(rows["replica"], 0)).sort_by("start_ns")
     if trainer.num_rows < LEAST_DENSE or rank.status("slices").state != "there":
         return {}
@@ -61,7 +63,9 @@ def read_unused_share(rank: RankRun, unused: UnusedGradients) -> float | None:
 
 
 def weigh_unused(rows: pa.Table, ranges: Sequence[tuple[int, int, int, int]]) -> Floats:
-    """Return the share of each backward node that computed unused gradients. A node may run several times."""
+    """Return for each row the share of its work for unused gradients. `ranges` are `UnusedGradients.nodes`; the rows of
+    other nodes get 0.
+    """
     weights = np.zeros(rows.num_rows)
     is_node = pc.starts_with(rows["name"].cast(pa.string()), _NODE)
     chosen = np.flatnonzero(pc.and_(is_node, pc.is_valid(rows["sequence"])).to_numpy(zero_copy_only=False))
@@ -157,7 +161,9 @@ def _find_makers(sequence: Ints, start: Ints, depth: Ints, forward: Mask, is_nod
 
 
 def _find_outermost(start: Ints, length: Ints, outermost: Mask, rows: Ints) -> Ints:
-    """Return for each row the outermost operator in which it began, -1 if none; a row of -1 gives -1."""
+    """Return for each operator of `rows` the index of the outermost operator during which it began, -1 if none; an
+    operator of -1 gives -1.
+    """
     order = np.flatnonzero(outermost)
     if not len(order):
         return np.full(len(rows), -1)
@@ -191,7 +197,7 @@ _THIRDS = 3
 
 @dataclass(frozen=True)
 class Third:
-    """A third of the averaged steps: its start, the step in its middle, and the phases of its mean step."""
+    """A third of the averaged steps: its start, the number of its middle step, and its mean time per step by phase."""
 
     start_ns: int
     step: int
@@ -216,8 +222,8 @@ def part_steps(steps: Steps) -> tuple[Third, ...]:
 def read_line_course(
     rows: pa.Table, thirds: Sequence[Third], find_key: Callable[[tuple[Frame, ...]], K | None]
 ) -> dict[K, LineCourse]:
-    """Return the course of each key over the run. `rows` are the averaged samples of the training thread in known
-    phases.
+    """Return how the time of each key (a function or line) changes over the run. `rows` are samples of the training
+    thread in the averaged steps, in known phases.
     """
     if not rows.num_rows or len(thirds) < _THIRDS:
         return {}

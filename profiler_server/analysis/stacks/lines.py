@@ -31,7 +31,7 @@ _Key = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class _Level:
-    """A frame of the user in a stack, with the frames below it up to the user's next frame."""
+    """A frame of the user's code in a stack, and the library frames below it up to the user's next frame."""
 
     key: _Key
     frame: Frame
@@ -43,8 +43,8 @@ class _Level:
 class _Entry:
     """A stack in a phase.
 
-    `at` is the level to which its samples belong, -1 for none. `weight` is its share of the step. `backward` is the
-    share of the step that the backward spends on results of this stack.
+    `at` is the index in `levels` of the frame to which the samples belong, -1 for none. `weight` is the stack's share
+    of the step. `backward` is the share of the step that the backward spends on results of this stack.
     """
 
     phase: str
@@ -71,7 +71,7 @@ def find_lines(
     """Divide the mean step among the user's lines.
 
     `phases` are the samples of each phase; `shares` is the share of each phase in the step. `read_work` returns the
-    operators of each hotspot, `read_course` its course over the run.
+    operators of each hotspot, `read_course` the change of its time over the run.
     """
     entries = [
         _Entry(phase, levels, samples, shares.get(phase, 0.0) * samples / sum(weights.values()), len(levels) - 1)
@@ -115,7 +115,7 @@ def _find_key(stack: Sequence[Frame], loop: frozenset[Function], keys: Container
 
 
 def _add_backward(entries: Sequence[_Entry], work: Mapping[_Key, LineWork], in_backward: float) -> None:
-    """Add to each entry its share of the backward, which is known for each function."""
+    """Set `backward` of each entry. It is known for each function, and divided among the function's entries by weight."""
     own = [entry for entry in entries if entry.at >= 0 and entry.levels[-1].key in work]
     weights: Counter[_Key] = Counter()
     for entry in own:
@@ -165,7 +165,7 @@ def _merge_small(entries: Sequence[_Entry]) -> None:
 
 
 def _makes(level: _Level) -> bool:
-    """Return whether a sample lies in the making of an object or an iterator.
+    """Return whether a sample at this level lies in the making of an object or an iterator.
 
     An `__iter__` of the user's own does not count: it is mostly a generator, which also makes the items.
     """
@@ -232,7 +232,7 @@ def _build(
 
 
 def _name_doing(below: Sequence[Frame]) -> Doing:
-    """Return the part of a training loop that a line calls, such as the loader."""
+    """Return the part of a training loop that the frames `below` a line belong to, such as the loader; "" for none."""
     for frame in below:
         if frame.package != "torch":
             continue

@@ -62,8 +62,8 @@ def knows_loop(phases: Mapping[str, Weights]) -> bool:
 
 
 def _guess_loop(entries: Sequence[tuple[tuple[Frame, ...], int]]) -> frozenset[Function]:
-    """Return a guess of the loop's functions: the modules, and the user's functions that call everything in a single
-    phase.
+    """Return a guess of the loop's functions: the code of modules, and the user's functions in which nearly all samples
+    lie.
 
     The innermost of these functions is no loop if most samples are in its own code, because it then takes the time
     itself.
@@ -117,15 +117,15 @@ def find_entry(stack: Sequence[Frame], loop: frozenset[Function]) -> int:
 
 
 def name_stage(weights: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
-    """Return the functions of a stage; empty with few samples. Each stack has its number of frames outside of the
-    stage.
+    """Return the functions of a stage, the longest first; empty with few samples. A key is a stack and the number of
+    its outer frames that are outside of the stage.
     """
     return name_entries(weights) if sum(weights.values()) >= LEAST_SAMPLES else ()
 
 
 def cut_worker(stack: tuple[Frame, ...], entry: int) -> tuple[tuple[Frame, ...], int]:
-    """Return a worker's stack without the frames of torch's loop, and without the parent's frames that a forked worker
-    has on its stack.
+    """Return a worker's stack without the frames of torch's loop and, in a forked worker, of the parent process. Return
+    also how many of the remaining frames are outside of the stage; `entry` is their number before.
     """
     fetching = [at for at, frame in enumerate(stack[:entry]) if frame.package == "torch" and frame.base == "fetch.py"]
     outside = fetching[-1] + 1 if fetching else entry
@@ -133,7 +133,9 @@ def cut_worker(stack: tuple[Frame, ...], entry: int) -> tuple[tuple[Frame, ...],
 
 
 def name_entries(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
-    """Return the functions of some stacks, the longest first. Each stack has its number of outer frames to ignore."""
+    """Return the functions of some stacks, the longest first. A key is a stack and its number of outer frames to
+    ignore.
+    """
     whole = sum(entries.values())
     entrances = _find_entrances(entries)
     sampled = [(_name_sample(stack, entry, entrances), samples) for (stack, entry), samples in entries.items()]
@@ -145,7 +147,9 @@ def name_entries(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[
 
 
 def _unwrap(named: Sequence[tuple[_Name, int]]) -> Iterator[tuple[_Name, int]]:
-    """Yield the samples. Those in a decorator's own code go to the function that the same line calls through it."""
+    """Yield the names with their samples. Samples in a decorator's own code go to the function that the same line calls
+    through the decorator.
+    """
     calls: dict[tuple[str, Frame], Counter[_Name]] = {}
     for name, samples in named:
         if name.caller and not name.is_wrapper:
@@ -207,7 +211,7 @@ def _build(names: Sequence[tuple[_Name, int]], whole: int) -> NamedFunction:
 
 
 def bound_share(part: int, whole: int) -> tuple[float, float]:
-    """Return the bounds of a share of counted samples (Wilson's interval, 95 %)."""
+    """Return the bounds of the share of `part` in `whole` counted samples (Wilson's interval, 95 %)."""
     share, square = part / whole, _Z * _Z
     middle = (share + square / (2 * whole)) / (1 + square / whole)
     half = _Z / (1 + square / whole) * math.sqrt(share * (1 - share) / whole + square / (4 * whole * whole))

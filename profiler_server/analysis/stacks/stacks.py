@@ -40,8 +40,9 @@ OfStage = Mapping[tuple[Stack, int], int]
 
 @dataclass(frozen=True)
 class Stacks:
-    """The samples of the averaged steps. `stages` are keyed by DataLoader, or by None if the training thread makes the
-    batches."""
+    """The samples of the averaged steps by stack. `stages` are keyed by DataLoader number and stage; the number is None
+    if the training thread makes the batches. `loop` are the functions of the training loop.
+    """
 
     phases: Mapping[str, Mapping[Stack, int]]
     stages: Mapping[tuple[int | None, str], OfStage]
@@ -57,7 +58,9 @@ class Stacks:
         return Part(names[0], weights.total(), name_phase(weights, self.loop, knows_loop(self.phases)))
 
     def stage(self, loader: int | None, *names: str) -> Part:
-        """Return the samples of one or several stages of a DataLoader, and the functions in which they ran."""
+        """Return the samples of one or several stages, and the functions in which they ran. `loader` is a DataLoader's
+        number, None for the training thread.
+        """
         weights: Counter[tuple[Stack, int]] = Counter()
         for name in names:
             weights.update(self.find_stage(loader, name))
@@ -86,7 +89,9 @@ class Stacks:
         return below
 
     def list_inside(self, loader: int | None, stage: str) -> Mapping[Stack, int]:
-        """Return the stacks of a stage, each cut to begin with the first function of the stage."""
+        """Return the stacks of a stage, each cut to begin with the first function of the stage. `loader` is as in
+        `stage`.
+        """
         inside: Counter[Stack] = Counter()
         for (stack, entry), samples in self.find_stage(loader, stage).items():
             inside[stack[entry:]] += samples
@@ -100,7 +105,7 @@ class Stacks:
 def read_lines(
     rank: RankRun, stacks: Stacks, shares: Mapping[str, float], texts: Texts, thirds: Sequence[Third] = ()
 ) -> Lines:
-    """Return the user's lines of the mean step. `shares` maps a phase to its share of the mean step."""
+    """Return the mean step by lines of the user's code. `shares` maps a phase to its share of the mean step."""
     rows = rank.table("stacks", (*_COLUMNS, "asleep", "running"))
     is_trainer = pc.and_(pc.less(rows["replica"], 0), pc.and_(pc.is_valid(rows["phase"]), pc.is_valid(rows["stack"])))
     steady = rows.filter(pc.and_(is_trainer, _mark_steady(rank, rows)))
@@ -209,8 +214,8 @@ class _Row(NamedTuple):
 
 
 def _group(rows: pa.Table) -> list[tuple[_Row, int]]:
-    """Sum the samples of equal rows. Rows are grouped by numbers of their values, because there are few values and many
-    rows.
+    """Sum the samples of equal rows. For speed, values are replaced by numbers, because there are few distinct values
+    and many rows.
     """
     rows = rows.unify_dictionaries().combine_chunks()
     codes: list[Ints] = [rows["replica"].to_numpy() < 0]

@@ -145,7 +145,7 @@ def _read_validation(rank: RankRun) -> Interruptions:
 def read_between(rank: RankRun) -> Interruptions:
     """Read the time before the first batch of each epoch: the end of workers, and other work of the script.
 
-    Less than a hundredth of the recorded time is ignored.
+    If it sums to less than a hundredth of the recorded time, nothing is returned.
     """
     rows = _read(rank, "steps", ("kind", "batch", "start_ns", "duration_ns"))
     begins = read_integers(rows, "batch", absent=-1) == 0

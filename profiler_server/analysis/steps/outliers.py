@@ -55,9 +55,10 @@ class Outliers:
 
 
 def list_outliers(steps: pa.Table, limit: int = 20, interruptions: Interruptions = NOTHING) -> Outliers:
-    """Return the outliers among training steps, measured against the median and deviation of the averaged steps.
+    """Return the outliers among training steps, measured against the median and deviation of the averaged steps. At
+    most `limit` are shown.
 
-    If an interruption of the rank explains an outlier, it is the cause.
+    If an interruption of the rank explains an outlier, the interruption is its cause.
     """
     selection = select_steps(steps)
     usual = selection.duration_ns[selection.kept]
@@ -121,7 +122,7 @@ class _StepFacts:
         return bool(self._selection.warm_up[at] and not self._selection.kept[at])
 
     def find_cause(self, at: int, excess_ns: float, forward_excess_ns: float, held: Held | None) -> Cause:
-        """Return the first cause that applies to a step; `phase` if none does."""
+        """Return the first cause that applies to the step with index `at`; "phase" if none does."""
         selection = self._selection
         known: tuple[tuple[Cause, bool], ...] = (
             ("stood", bool(selection.stood[at])),

@@ -181,7 +181,9 @@ def measure_throughput(steps: pa.Table) -> float | None:
 
 @dataclass(frozen=True)
 class Beyond:
-    """Steps that a chart cuts off. `peak_ns` is the longest step that fits its scale, the arrays are longer ones."""
+    """Steps that a chart cuts off: their numbers `step` and their times. `peak_ns` is the longest step that the chart
+    shows.
+    """
 
     peak_ns: int
     step: tuple[int, ...]

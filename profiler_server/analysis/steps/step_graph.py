@@ -40,7 +40,9 @@ class CollectiveStretch:
 
 @dataclass(frozen=True)
 class StepGraph:
-    """The graph of one step, or of the mean of many (`step` is None). `measured` is False if only the sums are known."""
+    """The graph of one step, or of the mean of many (`step` and `start_ns` are None). `measured` is False if only the
+    time of each phase is known, not its place.
+    """
 
     step: int | None
     start_ns: int | None

@@ -1,6 +1,6 @@
-"""The operations of a job of many ranks, with the dependencies of each operation.
+"""The operations of a pipeline-parallel job, and the operations for which each of them waits.
 
-They are arrays: a row per operation of a pipeline, a cell per step and replica.
+They are arrays: a row per operation of a pipeline, a cell per step and replica (copy of the pipeline).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REPLICATED = (GATHER, SCATTER, SEPARATE, CLIP)
 
 @dataclass(frozen=True, order=True)
 class Operation:
-    """One operation of the schedule that every replica follows. `sequence` is its number within its kind."""
+    """One operation of the schedule that every replica follows. `sequence` is its number within its kind and stage."""
 
     kind: str
     sequence: int
@@ -42,9 +42,9 @@ class Operation:
 class Job:
     """The completely recorded steps of a job.
 
-    `start_ns` and `duration_ns` are (operations, steps, replicas), since the start of their step. `ranks` is the rank
-    of each (stage, replica). `chunk` and `depth` number the model chunk that an operation computes: `chunk` on its
-    stage, `depth` among all stages in model order. Both are -1 if the operation computes no chunk.
+    `start_ns` and `duration_ns` have the shape (operations, steps, replicas). Starts count from the start of the step.
+    `ranks` is the rank of each (stage, replica). `chunk` and `depth` number the model chunk that an operation computes:
+    `chunk` on its stage, `depth` among all stages in model order. Both are -1 if the operation computes no chunk.
     """
 
     operations: tuple[Operation, ...]
@@ -68,7 +68,9 @@ class Job:
         return self.start_ns + self.duration_ns
 
     def find(self, kinds: Sequence[str], stage: int) -> Ints:
-        """Return the operations of a stage and of the given kinds, in the order in which the first replica began them."""
+        """Return the indexes of a stage's operations of these kinds, in the order in which the first replica began
+        them.
+        """
         rows = [row for row, op in enumerate(self.operations) if op.stage == stage and op.kind in kinds]
         rows.sort(key=lambda row: (self.start_ns[row, 0, 0], self.operations[row].sequence, self.operations[row].kind))
         return np.array(rows, dtype=np.int64)
@@ -77,7 +79,7 @@ class Job:
 def build_job(table: pa.Table) -> Job | None:
     """Return the operations of a job from a `job_operations` table of all ranks.
 
-    Steps with a missing or duplicate operation are left out and counted. None if no step remains.
+    Steps with a missing or duplicate operation are left out. None if no step remains.
     """
     columns = ("step", "stage", "replica", "sequence", "rank", "start_ns", "duration_ns", "chunk", "depth")
     rows = {name: read_integers(table, name, -1) for name in columns}
@@ -121,10 +123,11 @@ class ScheduleError(ValueError):
 
 @dataclass
 class Schedule:
-    """`after[v]` are the operations for which v waits. `groups` are operations that end together.
+    """The order of a job's operations, which are given by index. `after[v]` are the operations for which operation v
+    waits. Each of `groups` has operations that end together.
 
-    `meets` are the groups whose operations end together in all replicas. An operation outside of groups is computed by
-    one rank alone.
+    `meets` are the indexes of the groups whose operations end together in all replicas. An operation outside of groups
+    is computed by one rank alone.
     """
 
     after: dict[int, set[int]]
@@ -187,8 +190,8 @@ class _Reader:
             raise ScheduleError(f"stage {stage} has no {kind} number {sequence}") from None
 
     def _match_transfers(self, kind: str, stage: int, rows: list[int]) -> None:
-        """Link each transfer to the computation before or after it. A transfer at either end of a step without a
-        computation is idle.
+        """Link each transfer to the computation before or after it. A transfer at the start or end of a step that
+        belongs to no computation is idle.
         """
         direction, way = kind.split("-")
         compute = f"{direction}-compute"
@@ -220,8 +223,8 @@ class _Reader:
             self.schedule.after[transfer].add(self._row(operation.kind, sequence - 1, operation.stage))
 
     def _hold_first_backward(self, stage: int, computed: Sequence[int]) -> None:
-        """Make the first transfers of the backward wait for the second-last forward before it, because this forward
-        launches them.
+        """Make the first transfers of the backward wait for the second-last forward before the first backward, because
+        this forward launches them.
         """
         kinds = [self.job.operations[row].kind for row in computed]
         first = kinds.index(BACKWARD) if BACKWARD in kinds else 0

@@ -40,7 +40,7 @@ from profiler_server.facts.ranks import JobSlowdown
 
 @derived(reads=lambda run, ranks: (run, *((rank.rank, rank.together) for rank in ranks if rank.steps)))
 def recall_what_if(run: Run, ranks: Sequence[RankSummary]) -> JobSlowdown | None:
-    """Return the what-if figures over all steps of the ranks; None for one rank.
+    """Return the times of a job if its ranks were alike, over all steps of the ranks; None for one rank.
 
     If a trace has the operations of a job, they are replayed. Otherwise the steps are compared. Unreadable ranks are
     left out.

@@ -1,5 +1,5 @@
-"""Replay the operations of a job with other lengths: its slowdown compared with ranks that are alike, and the ranks or
-operations that cause it.
+"""A replay of a job's operations with other durations: the slowdown of the job compared with ranks that are alike, and
+the ranks or operations that cause it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from profiler_server.facts.ranks import JobSlowdown
 
 @dataclass(frozen=True)
 class _Node:
-    """Operations that end together; with `meets` in all replicas. `waits` is False for a computation of one rank."""
+    """Operations that end together, as indexes; with `meets` in all replicas. `waits` is False for a computation of one
+    rank.
+    """
 
     rows: tuple[int, ...]
     meets: bool
@@ -42,8 +44,8 @@ class _Node:
 
 
 class Replay:
-    """The replay of one schedule. Lengths are (operations, steps, replicas) in ns. The length of a transfer counts from
-    the last arrival.
+    """The replay of one schedule. Lengths are durations in ns of the shape (operations, steps, replicas). The length of
+    a transfer counts from the arrival of its last participant.
     """
 
     def __init__(self, job: Job, schedule: Schedule) -> None:
@@ -125,7 +127,7 @@ _COMMUNICATION = (*POINT_TO_POINT, GATHER, SCATTER, SEPARATE, NORM, EMBEDDING, C
 
 
 def replay_job(job: Job) -> JobSlowdown:
-    """Return the what-if figures of a job. Raises ScheduleError if its operations are not those of a pipeline."""
+    """Return the slowdown of a job against alike ranks, and its causes. Raises ScheduleError if the job is no pipeline."""
     schedule = read_schedule(job)
     replay = Replay(job, schedule)
     measured = measure_transfers(job, schedule)
@@ -238,5 +240,5 @@ def _even_work(job: Job, measured: Floats) -> Floats:
 
 
 def _merge(kind: str) -> str:
-    """Return the kind under which communication is counted: send and receive of one direction have the same."""
+    """Return the kind under which communication is counted: a send and a receive of one direction share one kind."""
     return f"{kind.split('-')[0]}-pp-comm" if kind in POINT_TO_POINT else kind

@@ -37,7 +37,9 @@ def choose_worst(by_rank: Mapping[int, float]) -> set[int]:
 
 @dataclass(frozen=True)
 class JobSteps:
-    """Steps that every rank has, as (ranks, steps) in ns. `phases_ns` is the own work by phase."""
+    """The steps that every rank has. Times are (ranks, steps) in ns; `held_ns` is time held in collectives. `phases_ns`
+    is the own work (without collectives) by phase.
+    """
 
     ranks: Ints
     step_ns: Floats
@@ -50,7 +52,9 @@ class JobSteps:
 
 
 def weigh_steps(job: JobSteps) -> JobSlowdown:
-    """Return the what-if figures of a job, or the reason why there are none."""
+    """Return the slowdown of a job compared with ranks that are alike, and its causes; or the reason why there are
+    none.
+    """
     ranks, steps = job.step_ns.shape
     if ranks < 2 or steps < LEAST_WEIGHED_STEPS:
         return JobSlowdown(
@@ -77,12 +81,14 @@ class _Model:
 
     def keep_work(self, own_ns: Floats) -> float:
         """Return the slowdown S if one rank or kind of work is as measured, and all else ideal. `own_ns` is the longest
-        work by step.
+        work in each step.
         """
         return (float(np.maximum(own_ns, self.even).mean()) + self.usual_held) / self.best
 
     def mend(self, rows: Ints) -> float:
-        """Return the mean step in ns if no rank of `rows` worked longer than the mean of all ranks in each step."""
+        """Return the mean step in ns if no rank at the indexes `rows` worked longer than the mean of all ranks in each
+        step.
+        """
         own = self.own.copy()
         own[rows] = np.minimum(own[rows], self.even)
         return float(own.max(axis=0).mean()) + self.mean_held

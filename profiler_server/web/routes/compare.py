@@ -34,7 +34,9 @@ Rank = Annotated[int | None, Query(ge=0, le=LARGEST_RANK, description="Rank of b
 
 @dataclass(frozen=True)
 class Line:
-    """One phase or operator. `a_frac` and `b_frac` are fractions of the longest time shown, for the bars."""
+    """One phase or operator in runs A and B. `a_frac` and `b_frac` are its times as fractions of the longest time
+    shown, for the bars.
+    """
 
     part: Difference
     category: str

@@ -44,7 +44,9 @@ profiler.analyse()"""
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a run is bound by, as one word and as a sentence. A `pending` verdict is still being judged."""
+    """What a run is bound by, as one word (`label`) and as a sentence; `kind` is the key of `label` in VERDICT_LABELS.
+    A `pending` verdict is still being judged.
+    """
 
     label: str
     sentence: str

@@ -118,8 +118,8 @@ def _build_shell(services: Services, run: Run, at: PageAddress, rank: int, page:
 
 
 def choose_steps(rank: RankRun, text: str) -> tuple[StepRange | None, str]:
-    """Return the steps that a query requests, None for all steps; and the reason if the requested steps cannot be
-    shown.
+    """Read the step filter `text`. Return its steps, None for all steps; and the reason if the steps that it names
+    cannot be shown, else "".
     """
     if not text.strip():
         return None, ""

@@ -100,7 +100,7 @@ def _describe(services: Services, entry: RunEntry) -> RunItem:
 
 
 def _peek_end(services: Services, entry: RunEntry) -> str:
-    """Return how a job ended if known; otherwise start judging it."""
+    """Return how a failed or crashed job ended, "" if that is not known yet; then start to find it out."""
     if entry.shown_state not in ("failed", "crashed"):
         return ""
     try:

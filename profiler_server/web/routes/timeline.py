@@ -49,7 +49,9 @@ Ns = Annotated[int, Query(ge=-_MOST_NS, le=_MOST_NS, description="Nanoseconds si
 
 @dataclass(frozen=True)
 class Asked:
-    """The requested timeline of a rank: the version with the page's stamp; without a stamp, the current version."""
+    """A request for the timeline of a rank. `stamp` names the version of the timeline that the open page shows; "" asks
+    for the current version.
+    """
 
     rank: RankRun
     stamp: str

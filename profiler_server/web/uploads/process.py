@@ -40,7 +40,7 @@ def bound_addresses() -> None:
 
 
 def go_first() -> None:
-    """Make the system choose this process if it must end one because memory is full, rather than a training."""
+    """Make the system kill this process, rather than a training, if it must kill one because memory is full."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
 
@@ -73,7 +73,9 @@ class Work:
 
 
 def import_files(work: Work, sender: Connection) -> None:
-    """Import trace files to a run, in a separate process. Send ("progress", share), then ("end", error)."""
+    """Import trace files to a run; runs as the main function of a separate process. Sends ("progress", fraction done)
+    several times, then ("end", error), with "" for success.
+    """
     bound_addresses()
     go_first()
     os.nice(_NICENESS)

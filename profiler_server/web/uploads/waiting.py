@@ -36,8 +36,8 @@ def accept(folder: Path, files: Sequence[Path]) -> None:
 
 @contextmanager
 def claim(folder: Path) -> Iterator[bool]:
-    """Lock an upload during its import. Yield True if this server may import it, False if another one does or did
-    so.
+    """Lock an upload during its import. Yield True if this server may import it, False if another server imports it or
+    has imported it.
     """
     descriptor = _lock(folder / ACCEPTED_FILE)
     try:

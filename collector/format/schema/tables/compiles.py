@@ -1,4 +1,4 @@
-"""Compilations."""
+"""Compilations by torch.compile."""
 
 from collector.format.schema.columns import LEFT_OUT, Column, Shown, Table, category
 

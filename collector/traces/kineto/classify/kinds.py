@@ -1,7 +1,7 @@
-"""The kind of each event, from its category and name, and more facts from a kernel's name.
+"""The kind of each event, from its category and name, and what else the name of a kernel shows.
 
-The name shows whether a kernel moves data between devices. Collective libraries have names of their own. So have the
-kernels of serving engines that move data between GPUs: one-shot and two-shot all-reduce, dispatch and combine of
+The name shows whether a kernel moves data between devices. Collective libraries give their kernels names of their own.
+So do serving engines for kernels that move data between GPUs: one-shot and two-shot all-reduce, dispatch and combine of
 experts.
 
 A trace does not record the use of tensor cores (NVIDIA) or matrix cores (AMD). A kernel without a hint in its name
@@ -55,7 +55,7 @@ def is_collective_kernel(name: str) -> bool:
 
 
 def find_collective(name: str) -> str:
-    """Return the collective in the name of a kernel or host span, such as allreduce; without one, the shortened name."""
+    """Return the collective in the name of a kernel or host span, such as allreduce; else the name itself, shortened."""
     # What a template is made of may hold other names.
     lowered = name.split("<")[0].lower().replace("_", "")
     return next((known for known in _NAMES if known in lowered), name.split("(")[0][:80])

@@ -122,7 +122,7 @@ def _name_process(pid: Loose, log: Log) -> str:
 
 
 def _find_number(value: Loose) -> int:
-    """Return the number in an id, such as 7 in "stream 7"."""
+    """Return the number in an id, such as 7 in "stream 7"; -1 for none."""
     number = _to_number(value)
     if number is not None:
         return number

@@ -64,7 +64,7 @@ def nest(track: Ints, spans: Spans, scratch: Scratch) -> Nesting:
 
 
 def split_rows(numbers: Ints, scratch: Scratch) -> list[Ints]:
-    """Return the rows of each number from 0 to the largest; an empty array for a number that does not occur."""
+    """Return for each number from 0 to the largest the rows in which it occurs; an empty array if it occurs in none."""
     largest = max((int(numbers[rows].max()) for rows in scratch.blocks(len(numbers))), default=-1)
     return scratch.partition(len(numbers), lambda rows: numbers[rows], largest + 1)
 
@@ -141,7 +141,7 @@ def _find_enclosing(below: Ints, ends: Ints, tolerance_ns: int) -> Ints:
 
 
 def _measure_depth(below: Ints) -> Ints:
-    """Count the slices below each slice; `below` is the next one down. Each round doubles the step width."""
+    """Return the number of slices below each slice; `below` is the next one down. Each round looks twice as far down."""
     depth, down = (below >= 0).astype(np.int64), below.copy()
     rest = np.flatnonzero(down >= 0)
     while len(rest):

@@ -109,7 +109,9 @@ class Trace:
         return self.log.scratch.compute(len(rows), lambda block: column[rows[block]], _TAKEN_ROWS)
 
     def find_launch_ns(self, rows: Ints | slice, else_ns: Ints | int | None = None) -> Ints:
-        """Return the start of each slice's launch; if no launch is linked, `else_ns` or the slice's own start."""
+        """Return the start of each slice's launch. Without a linked launch: `else_ns`, by default the slice's own
+        start.
+        """
         launch = self.launch[rows]
         return np.where(launch >= 0, self.start_ns[launch], self.start_ns[rows] if else_ns is None else else_ns)
 
@@ -118,7 +120,7 @@ class Trace:
         return sorted({value for rows in self.find(mask) for value in np.unique(column[rows]).tolist()})
 
     def find_busiest(self, rows: Ints) -> int:
-        """Return the track with the most of these slices, -1 without any."""
+        """Return the track with the most of the slices in `rows`, -1 without any slice."""
         return int(np.bincount(self.lanes.track[rows]).argmax()) if len(rows) else -1
 
     def find_named(self, is_wanted: Callable[[str], object]) -> Mask:
@@ -149,13 +151,12 @@ def _find_ends(columns: Columns, log: Log) -> tuple[Ints, bool]:
 
 
 def _link(columns: Columns, kind: KindColumn, around: tuple[Ints, Ints], scratch: Scratch) -> tuple[Ints, Ints]:
-    """Return two columns: the launch call of each slice and its operator, linked by the correlation id.
+    """Return two columns: the launch call of each slice, and the operator that made this call.
 
-    A launch outside of every operator is linked by the external id that operators pass down. `around` are two columns:
-    the operator and the host work around each slice. Work that no operator launched belongs to the annotation around
-    its launch.
-
-    The flows of the file (`ac2g`) hold the same data as the correlation, but old files and CUDA graphs have no flows.
+    Both are linked by the correlation id. A launch outside of every operator is linked by the external id that
+    operators pass down. `around` are two columns: the operator and the host work around each slice. Work that no
+    operator launched belongs to the annotation around its launch. The flows of the file (`ac2g`) hold the same links,
+    but old files and CUDA graphs have no flows.
     """
     is_device, is_call = np.isin(kind, (*DEVICE_WORK, Kind.SYNC)), kind == Kind.RUNTIME
     launch, operator = scratch.array(len(columns), -1), scratch.array(len(columns), -1)
@@ -173,7 +174,7 @@ def _link(columns: Columns, kind: KindColumn, around: tuple[Ints, Ints], scratch
 
 
 class _Index:
-    """An index from an id to the first row of the mask with this id. Ids of 0 and below are not indexed."""
+    """An index that finds the first row with an id among the rows of the mask. Ids of 0 and below are not indexed."""
 
     def __init__(self, ids: Ints, mask: Mask, scratch: Scratch) -> None:
         rows = scratch.compute(len(ids), lambda block: np.flatnonzero(mask[block] & (ids[block] > 0)) + block.start)

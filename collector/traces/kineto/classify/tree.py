@@ -17,7 +17,7 @@ _STACK_LIMIT = 200
 
 @dataclass(frozen=True)
 class Tree:
-    """The module path and the call stack of each slice: `module` and `stack` are numbers of paths, -1 for none.
+    """The module path and the call stack of each slice. `module` and `stack` hold their numbers, -1 for none.
 
     Paths become texts only on request. A trace without Python frames has no paths.
     """
@@ -28,15 +28,15 @@ class Tree:
     frames: tuple[tuple[int, str], ...]
 
     def find_module(self, rows: Ints) -> Ints:
-        """Return the number of the module path of some slices. -1 stands for no path, and for a row that is no slice."""
+        """Return the number of the module path of each slice in `rows`; -1 without a path, and for row -1 (no slice)."""
         return np.where(rows >= 0, self.module[rows], -1) if len(self.modules) else np.full(len(rows), -1)
 
     def module_path(self, number: int) -> str:
-        """Return the modules from the outermost inwards, joined by dots."""
+        """Return the module path with this number: the modules from the outermost inwards, joined by dots."""
         return ".".join(reversed(_climb(self.modules, number)))
 
     def call_stack(self, number: int) -> str:
-        """Return the frames, innermost first, joined by newlines."""
+        """Return the call stack with this number: the frames, innermost first, joined by newlines."""
         return "\n".join(_climb(self.frames, number))
 
 
@@ -55,8 +55,8 @@ def build_tree(trace: Trace) -> Tree:
 def _hand_to_backward(trace: Trace, module: Ints) -> None:
     """Assign operators of a backward, and the operators inside them, to the module of their forward.
 
-    Autograd passes an operator's sequence number to its backward. An operator that makes no node has the number of the
-    next node. So the last operator with a number is the one that made the node.
+    Autograd gives a backward the sequence number of the forward operator that made its graph node. An operator that
+    makes no node has the number of the next node. So the last operator with a number is the one that made the node.
     """
     forward = _find_forwards(trace, module)
     if not len(forward):

@@ -1,1 +1,1 @@
-"""Decode the bytes of a file to columns of its events, chunk by chunk. Must not import the neighbouring rooms."""
+"""Decode the bytes of a file to columns of its events, chunk by chunk. Must not import the packages next to this one."""

@@ -107,7 +107,7 @@ class _Part(NamedTuple):
 
 
 def _list_parts(name: str) -> tuple[_Part, ...]:
-    """Return the bytes of a quoted key before its colon, in pieces of at most eight bytes. The last bytes come first."""
+    """Return a quoted key, without a colon, in pieces of at most eight bytes. The last bytes come first."""
     text = f'"{name}"'.encode()
     if len(text) <= WORD_BYTES:
         spare = WORD_BYTES - len(text)

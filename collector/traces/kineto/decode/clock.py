@@ -36,7 +36,7 @@ class InexactTimesError(ValueError):
 def convert_numbers(values: Sequence[Loose], rounded: Mask | None = None) -> Ints:
     """Return decoded µs as ns; an invalid time becomes NO_TIME. Raises InexactTimesError if a double is not exact.
 
-    `rounded` is set to true for times that are finer than a ns.
+    `rounded` has an entry per time, which is set to true if the time is finer than a ns.
     """
     array = np.array(values) if set(map(type, values)) <= _NUMBERS else np.array(None)
     if array.dtype.kind == "i" and (not len(array) or np.abs(array).max() <= MOST_NS // 1000):
@@ -61,7 +61,7 @@ def convert_numbers(values: Sequence[Loose], rounded: Mask | None = None) -> Int
 def convert_texts(values: Sequence[msgspec.Raw], rounded: Mask | None = None, absent: str = "") -> Ints:
     """Return µs in the file's spelling as ns; an invalid time becomes NO_TIME. `absent` replaces a missing time.
 
-    `rounded` is as for `convert_numbers`.
+    `rounded` has an entry per time, which is set to true if the time is finer than a ns.
     """
     texts = [bytes(value).strip(b'"').decode("ascii", "replace") or absent for value in values]
     try:

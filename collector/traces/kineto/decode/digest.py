@@ -1,6 +1,7 @@
-"""Parse the events of one chunk into columns. Numbers count within the chunk, so no other chunk is needed.
+"""Parse the events of one chunk into columns. Names and threads are numbered anew in each chunk, so no other is needed.
 
-Slices that begin in one chunk and end in a later chunk are the exception. For these, open slices are passed on.
+Slices that begin in one chunk and end in a later chunk are the exception. For these, the slices that are still open are
+passed on to the next chunk.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Slices:
-    """The slices of a chunk. Columns hold indexes into the lists, which are in order of first occurrence."""
+    """The slices of a chunk. `columns` has indexes into the other fields, which are in order of first occurrence."""
 
     columns: Columns
     names: tuple[Loose, ...]
@@ -101,7 +102,9 @@ class Slices:
 
 @dataclass(frozen=True)
 class Digest:
-    """The parsed content of a chunk. Columns hold indexes into the lists, which are in order of first occurrence."""
+    """The parsed content of a chunk. Columns hold indexes into `threads`, `counter_names` and the fields of `slices`,
+    which are in order of first occurrence.
+    """
 
     slices: Slices | None
     memory: tuple[Ints, ...]
@@ -251,7 +254,9 @@ class _Digesting:
         return duration_ns
 
     def _keep(self, columns: Columns, categories: tuple[str | None, ...]) -> Columns:
-        """Return the slices without the profiler's own spans and without slices that have no time. Count both kinds."""
+        """Return the slices without the profiler's own spans and without slices that have no time. Count the slices
+        left out.
+        """
         own = [isinstance(pid, str) and pid in _PROFILER_PROCESSES for pid, _ in self._threads]
         shown = ~np.array(own, bool)[columns.thread]
         if "Trace" in categories:
@@ -282,7 +287,9 @@ class _Digesting:
 
 
 def _convert(values: Sequence[Loose], indices: Sequence[int], origin: tuple[Chunk, str], rounded: Mask) -> Ints:
-    """Return the times of events in ns. `origin` is their chunk and the name of the field that holds the times."""
+    """Return the times of events in ns. `indices` are their indexes in the chunk, `origin` is the chunk and the name of
+    the field that holds the times.
+    """
     try:
         return convert_numbers(values, rounded)
     except InexactTimesError:

@@ -87,7 +87,9 @@ class Log:
         return name, time_ns, bits.view(np.float64)
 
     def _drop_implausible(self, columns: Columns) -> Columns:
-        """Return the slices without impossible times, and drop such allocations and counter values. Count them all."""
+        """Return the slices with possible times. Drop allocations and counter values with impossible times. Count all
+        these.
+        """
         reach = find_reach(columns.start_ns)
         number, time_ns, values = self.counters
         spans = (columns.start_ns, columns.duration_ns), (self.memory["time_ns"], None), (time_ns, None)
@@ -103,8 +105,8 @@ class Log:
     def _drop_duplicates(self, columns: Columns) -> Columns:
         """Return the slices without duplicates. If there are any, drop duplicate allocations as well.
 
-        Duplicate allocations alone prove nothing: in old files, two allocations of one size in one microsecond look the
-        same. A slice of zero length without an id proves nothing either, and adds no time.
+        Allocations that look the same are no proof of duplicates: in old files, two allocations of one size in one
+        microsecond look the same. Nor are equal slices of zero length without an id, and these add no time.
         """
         again = find_repeated([getattr(columns, name) for name in self._columns], self.scratch)
         for rows in self.scratch.blocks(len(columns)):
@@ -144,7 +146,9 @@ def is_within(scratch: Scratch, reach: tuple[int, int], start_ns: Ints, duration
 
 
 def find_repeated(columns: Sequence[Ints], scratch: Scratch) -> Mask:
-    """Return a mask of the rows that equal an earlier row. It is fast if few rows are equal in the first column."""
+    """Return a mask of the rows that equal an earlier row in all columns. It is fast if the first column rarely
+    repeats.
+    """
     first, *others = columns
     again = np.zeros(len(first), bool)
     order = scratch.sort(first, scratch.numbers(len(first)), lambda rows: [column[rows] for column in others])

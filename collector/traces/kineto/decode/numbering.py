@@ -96,7 +96,7 @@ def group(*columns: Ints) -> tuple[Ints, Ints]:
 
 
 def total(values: Ints, groups: Ints, count: int) -> Ints:
-    """Return the exact sum of each group."""
+    """Return the exact sum of the values in each group. `groups` has each value's group, from 0 to `count` - 1."""
     sums = np.zeros(count, np.int64)
     np.add.at(sums, groups, values)
     return sums

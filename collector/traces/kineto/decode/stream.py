@@ -58,7 +58,7 @@ ReadAhead = Callable[[bytes, Iterator[bytes], Advance], Digests]
 class EventStream:
     """The chunks of a trace. `metadata` and `cut_short` are complete after the last chunk.
 
-    `ahead` lets other processes digest the start of the file; it then yields digests in place of chunks.
+    `ahead` lets other processes digest the start of the file. The stream then yields digests in place of chunks.
     """
 
     source: Source
@@ -71,7 +71,7 @@ class EventStream:
     _bare_list: bool = False
 
     def open(self) -> Generator[Chunk | Digest, None, None] | None:
-        """Return the chunks, or None if the file is no trace. Raises TraceError for a broken file."""
+        """Return an iterator over the chunks, or None if the file is no trace. Raises TraceError for a broken file."""
         blocks = self.source.read_blocks()
         body = self._read_head(blocks)
         return None if body is None else self._read_chunks(body, blocks)
@@ -200,7 +200,7 @@ class EventStream:
 
 
 def find_fault(body: bytes, error: Exception) -> int:
-    """Return the position of a fault in a list of events; that of the first event if `error` has none."""
+    """Return the position of a fault in a list of events. If `error` has no position: the position of the first event."""
     if isinstance(error, UnicodeDecodeError):
         return _find_no_text(body)
     if match := _AT_BYTE.search(str(error)):

@@ -80,11 +80,13 @@ class Worker:
 
     @property
     def left_s(self) -> float:
-        """The remaining time for the worker's answer in seconds."""
+        """The time in seconds that the worker still has for its next answer."""
         return self._since_s + ANSWER_S - time.monotonic() if self._asked else ANSWER_S
 
     def ask(self, piece: Piece, frames: int) -> None:
-        """Send a piece to the worker. Raises OSError if the worker is gone, or has no room."""
+        """Send a piece to the worker. Raises OSError if the worker is gone, or the shared memory has no room for the
+        piece.
+        """
         number, parts = self._count % _FILES, piece.spell()
         write_all(self._files[number], parts)
         orders = self._process.stdin

@@ -34,11 +34,10 @@ _WHOLE: _Told = ("whole", 0.0)
 
 
 def _from_pattern(trace: Trace) -> Steps | None:
-    """Return each repeat of work as a step: kernels of the busiest stream, or top-level operators if there is no
-    device.
+    """Return each repeat of a sequence of work as a step. The work is that of `_list_work`.
 
-    The layers of a single pass repeat too. But a loop repeats all of its work. So nearly every name must occur once per
-    repeat, or a fixed number of times.
+    The layers of a single pass repeat too. But a training loop repeats all of its work. So nearly every name must occur
+    once per repeat, or a fixed number of times.
     """
     rows = _list_work(trace)
     if not 2 * _LEAST_REPEATS <= len(rows) <= _LONGEST:
@@ -62,7 +61,9 @@ def _from_pattern(trace: Trace) -> Steps | None:
 
 
 def _list_work(trace: Trace) -> Ints:
-    """Return the slices in which to search for a pattern, sorted by start."""
+    """Return the slices to search for a pattern, sorted by start: kernels of the busiest stream, or top-level operators
+    of the busiest thread if there are no kernels.
+    """
     rows = trace.sort(trace.is_any(Kind.KERNEL, Kind.COLLECTIVE))
     if not len(rows):
         rows = trace.sort(trace.is_operator & (trace.caller < 0))
@@ -71,8 +72,8 @@ def _list_work(trace: Trace) -> Ints:
 
 
 def _compare(sequence: Ints, at: Ints) -> float:
-    """Return the fraction of equal repeats: they have the same names in the same order. `at` has the start of each
-    repeat.
+    """Return the fraction of repeats that have the same names in the same order. `at` has the start of each repeat in
+    the `sequence` of names.
     """
     stretches = [stretch.tobytes() for stretch in np.split(sequence, at)[1:]]
     most = max(stretches.count(stretch) for stretch in set(stretches[: _LEAST_REPEATS + 1]))
@@ -136,11 +137,11 @@ def _from_optimizer(trace: Trace) -> Steps | None:
 
 
 def _find_other_work(trace: Trace, ends: Ints) -> Mask:
-    """For each gap between two ends of optimizers, return true if a new step begins in it.
+    """Return for each gap between two ends of optimizers whether a new step begins in the gap.
 
     A step may have several optimizers. A step begins with work that every step does: a fetched batch, or else a
     backward. If the trace has neither, the length of the gap decides. Length is the last resort, because the first
-    steps of a trace may be much longer, or shorter, than the others.
+    steps of a trace may be much longer, or shorter, than later steps.
     """
     fetches, backwards = (
         np.diff(np.searchsorted(np.sort(trace.start_ns[trace.find_named(pattern.match)]), ends)) > 0
@@ -177,7 +178,7 @@ def _from_loader(trace: Trace) -> Steps | None:
 
 
 def _pick_busiest(trace: Trace, mask: Mask) -> tuple[Ints, int]:
-    """Choose the track with most slices of the mask. Return its slices that do not overlap, and its number."""
+    """Choose the track with most slices of the mask. Return those slices that do not overlap, and the track's number."""
     rows = trace.sort(mask)
     track = trace.find_busiest(rows)
     return _take_apart(trace, rows[trace.lanes.track[rows] == track]), track
@@ -238,7 +239,9 @@ def _from_choice(trace: Trace, chosen: str) -> Steps:
 
 
 def _between(trace: Trace, starts: Ints, told: _Told, thread: int) -> Steps:
-    """Return the steps from each start to the next. The last step ends with the last work of the trace."""
+    """Return the steps from each start to the next start. The last step ends with the last work of the trace. `told` is
+    how the steps were found, and the confidence in them.
+    """
     work = trace.is_host if trace.is_host.any() else trace.is_device_work
     ends = np.append(starts[1:], max(int(trace.end_ns[work].max()), int(starts[-1]) + 1))
     return _make(starts, ends, told, thread)
@@ -251,7 +254,9 @@ def _whole(trace: Trace) -> Steps:
 
 
 def _make(start: Ints, end: Ints, told: _Told, thread: int = -1, number: Ints | None = None) -> Steps:
-    """Return steps with these bounds. Without `number`, they are numbered from 1 and count as steps without markers."""
+    """Return steps with these bounds. Without `number`, they are numbered from 1 and count as steps without markers.
+    `told` is how the steps were found, and the confidence in them.
+    """
     numbers = (np.arange(1, len(start) + 1) if number is None else number).astype(np.int64)
     return Steps(numbers, start, end, start, end, *told, number is not None, thread)
 

@@ -25,8 +25,8 @@ work."""
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps in time order, without overlap. `host_*` are the bounds of the host's marker; `start_ns` and `end_ns` are
-    the bounds of the step.
+    """Steps in time order, without overlap. `host_*` are the bounds of the step's marker on the host; `start_ns` and
+    `end_ns` are the bounds of the step.
 
     `cut_off` are the numbers of incomplete last steps, which are left out. `thread` is the track of the training
     thread, -1 if unknown. `own` is None unless the user chose the steps; then it is the number of steps that the trace
@@ -49,15 +49,17 @@ class Steps:
         return len(self.number)
 
     def locate(self, times_ns: Ints, host: bool = True) -> Ints:
-        """Return the row of the step at each time, -1 for none."""
+        """Return the row of the step at each time, -1 for none. Steps are bounded by the host's markers if `host` is
+        true.
+        """
         starts, ends = (self.host_start_ns, self.host_end_ns) if host else (self.start_ns, self.end_ns)
         return locate(starts, ends, times_ns)
 
 
 @dataclass(frozen=True)
 class Phases:
-    """Stretches in time order, without gaps in a step. `step` is the row in `Steps`, `phase` the index in
-    PHASE_NAMES.
+    """Time ranges of one phase each, in time order, without gaps in a step. `step` is the row in `Steps`, `phase` the
+    index in PHASE_NAMES.
     """
 
     step: Ints
@@ -75,12 +77,12 @@ class Phases:
         return dict(zip(PHASE_NAMES, total, strict=True))
 
     def locate(self, times_ns: Ints) -> Ints:
-        """Return the phase at each time, -1 for none."""
+        """Return the index in PHASE_NAMES of the phase at each time, -1 for none."""
         return np.append(self.phase, -1)[locate(self.start_ns, self.end_ns, times_ns)]
 
 
 def locate(starts: Ints, ends: Ints, times_ns: Ints) -> Ints:
-    """Return the row of the stretch at each time, -1 for none. Stretches are in time order, without overlap."""
+    """Return the row of the time range at each time, -1 for none. The ranges are in time order, without overlap."""
     if not len(starts):
         return np.full(len(times_ns), -1, np.int64)
     row = np.searchsorted(starts, times_ns, side="right") - 1

@@ -124,7 +124,9 @@ def _times(trace: Trace, mask: Mask) -> _Times:
 
 
 def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
-    """Return the ranges of a step that have a mark, without overlap: loader, optimizer, backwards between them."""
+    """Return the ranges of a step that have a mark, without overlap: those of loader and optimizer, and one of the
+    backward in each gap between them.
+    """
     known: list[Span] = []
     for phase, times in (("data_wait", marks.loader), ("optimizer", marks.optimizer)):
         for first, last in _clip(times, start, end):
@@ -220,10 +222,10 @@ _BY_DEVICE = (H2D, *(PHASE_PLACES[name] for name in COMPUTING))
 
 
 def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> Phases:
-    """Return the phases with changed tails. A tail gets the phases of the device work that still runs in it.
+    """Return the phases with the tail of each step replaced by the phases of the device work that still runs in it.
 
-    The changed part begins at the end of the step's host span; `host` are the phases of the host spans. Device work has
-    the phase in which it was launched. The device's idle time before the work has the same phase.
+    The tail begins at the end of the step's host span; `host` are the phases of the host spans. Device work has the
+    phase in which it was launched. The device's idle time before the work has the same phase.
     """
     step_of, work_end_ns, launched_in = _list_work(trace, steps, host)
     rows: list[tuple[int, int, int, int]] = []

@@ -72,8 +72,8 @@ def _build_kernels(reading: Reading, launches: _Launches, rows: Ints) -> pa.Tabl
 class _Launches:
     """The launch data of kernels, looked up by the number of a kernel's arguments.
 
-    `tensor` has an entry for each name: whether such kernels use tensor cores. `shape` numbers the different sets of
-    launch data; kernels with the same number share a row.
+    `tensor` has an entry for each name: whether kernels of this name use tensor cores. `shape` numbers the different
+    sets of launch data; kernels with the same number share a row.
     """
 
     def __init__(self, reading: Reading) -> None:
@@ -151,7 +151,7 @@ def _name_group(name: str, ranks: str) -> str:
 
 
 def _number_in_group(groups: list[str], sequences: list[int]) -> list[int]:
-    """Return the trace's number of each call in its group. If one is missing or repeated, count from 0."""
+    """Return the trace's number of each call in its group. A group with a missing or repeated number counts from 0."""
     untold = {name for name, sequence in zip(groups, sequences, strict=True) if sequence < 0}
     twice = Counter(pair for pair in zip(groups, sequences, strict=True) if pair[0] not in untold)
     untold |= {name for (name, _), count in twice.items() if count > 1}
@@ -198,7 +198,9 @@ class _Messages:
         return np.array(found, np.int64)
 
     def _first(self, values: Ints) -> Ints:
-        """Return for each row the first known value: its own, or that of the host calls around it; -1 for none."""
+        """Return for each row the first known value: its own, that of the host work around the row's launch, or that of
+        the operator around that launch. -1 for none.
+        """
         found = np.full(len(self._rows), -1, np.int64)
         for rows in reversed(self._around):
             own = np.where(rows >= 0, values[self._trace.columns.args[rows]], -1)

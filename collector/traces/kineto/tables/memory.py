@@ -43,7 +43,9 @@ Tensor = tuple[str, str]
 
 @dataclass(frozen=True)
 class Memory:
-    """The allocator's events in time order. `device` and `allocated` (bytes) are derived from the log's `fields`."""
+    """The allocator's events in time order. `device` and `allocated` (bytes) are computed from `fields`, the log's
+    columns.
+    """
 
     fields: dict[str, Ints]
     device: Ints
@@ -118,7 +120,7 @@ def _sum_allocated(memory: dict[str, Ints], device: Ints) -> Ints:
 
 
 class _Moments:
-    """A finder of the host slice at a moment. `threads` are the threads to search, by their number in the log."""
+    """A finder of the host slice that runs at a moment. `threads` are the threads to search: their numbers in the log."""
 
     def __init__(self, trace: Trace, threads: Ints) -> None:
         self._trace = trace

@@ -27,8 +27,8 @@ from collector.traces.kineto.tables.context import Reading, encode, split_batche
 class CallSums:
     """The figures of each call of an operator; every column has an entry per row of the trace.
 
-    `callees_ns` is the host time of operators and runtime calls nested directly in the call. Both count as callees, as
-    in PyTorch from 1.8 on. Operations and least bytes are NaN if unknown, and exclude nested calls.
+    `callees_ns` is the host time of operators and runtime calls nested directly in the call, which PyTorch counts as
+    callees from 1.8 on. Operations and least bytes are NaN if unknown, and exclude nested calls.
     """
 
     callees_ns: Ints
@@ -48,7 +48,9 @@ def sum_calls(trace: Trace) -> CallSums:
 
 
 def _sum_device(trace: Trace) -> tuple[Ints, Ints]:
-    """Return ns of device work for each call, as two columns: launched by itself, and with its nested calls."""
+    """Return the ns of device work of each call, as two columns: launched by the call itself, and with its nested
+    calls.
+    """
     own, whole = (trace.log.scratch.array(len(trace.columns), 0) for _ in range(2))
     for device in trace.find(trace.is_device_work):
         call = trace.operator[device]
@@ -93,7 +95,7 @@ def _sum_work(trace: Trace) -> tuple[Floats, Floats]:
 
 
 def _estimate_calls(trace: Trace) -> tuple[Mask, tuple[Floats, Floats]]:
-    """Return which calls have an estimate, and their operations and least bytes. Equal calls are estimated once."""
+    """Return a mask of the calls with an estimate, their operations, their least bytes. Equal calls are estimated once."""
     arguments, width = trace.arguments, len(trace.arguments)
     shapes, values = arguments.texts("Input Dims", "Input dims"), arguments.texts("Concrete Inputs")
     dtypes = arguments.texts("Input type")

@@ -35,8 +35,8 @@ class TransferFit:
 
 @dataclass(frozen=True)
 class Buckets:
-    """The reductions of the window's backwards in the order in which they ran. `backward` is the number of the
-    backward.
+    """The reductions of the window's backwards in the order in which they ran: slice, graph node, size and length of
+    each. `backward` is the number of the backward.
     """
 
     rows: Ints
@@ -48,16 +48,18 @@ class Buckets:
 
 @dataclass(frozen=True)
 class _Joining:
-    """Runs of buckets that are replaced by one bucket of at least `cap_mib`, and the fitted time of a bucket."""
+    """Sequences of buckets (`runs`, indexes) that are each replaced by one bucket of at least `cap_mib`, and the fitted
+    time of a bucket.
+    """
 
     cap_mib: int
     runs: tuple[Ints, ...]
     fit: TransferFit
 
     def list_lengths(self, buckets: Buckets, saved_frac: float, waits_add_up: bool) -> Floats:
-        """Return the length of each larger bucket in ns.
+        """Return the time of each larger bucket in ns.
 
-        With `waits_add_up` a length is the sum of the joined buckets, less `saved_frac` of the omitted latencies.
+        With `waits_add_up` it is the sum of the joined buckets' times, minus `saved_frac` of the omitted latencies.
         Otherwise it is the fitted time of the bytes, plus the longest wait of a joined bucket.
         """
         fit = self.fit
@@ -101,7 +103,8 @@ def find_larger_buckets(trial: Trial) -> Sighting | None:
 
 
 def list_buckets(trial: Trial) -> Buckets | None:
-    """Return the reductions that the hooks of ready gradients start. None if no backward has several with known sizes.
+    """Return the reductions that the hooks of ready gradients start. None if no backward has several reductions of
+    known size.
 
     Other reductions are left out, because the work after them may need their result at once.
     """
@@ -155,7 +158,7 @@ def fit_transfers(size_bytes: Ints, length_ns: Ints) -> TransferFit | None:
 def _find_best(trial: Trial, buckets: Buckets, fit: TransferFit) -> tuple[_Joining, Gain] | None:
     """Return the bucket size with the largest usual gain, and the gain. If gains are equal, the smallest size counts.
 
-    None if no size joins buckets.
+    None if no size joins buckets, or if the replay is not valid.
     """
     found: list[tuple[float, _Joining]] = []
     tried: set[tuple[int, ...]] = set()
@@ -179,8 +182,8 @@ def _find_best(trial: Trial, buckets: Buckets, fit: TransferFit) -> tuple[_Joini
 
 
 def _join(buckets: Buckets, cap_bytes: int) -> tuple[Ints, ...]:
-    """Return the runs of buckets that become one bucket. A run ends when it reaches `cap_bytes`, or when its backward
-    ends.
+    """Return the sequences of buckets that become one bucket, as indexes. A sequence ends when it reaches `cap_bytes`,
+    or when its backward ends.
     """
     runs: list[list[int]] = []
     held = 0
@@ -194,8 +197,8 @@ def _join(buckets: Buckets, cap_bytes: int) -> tuple[Ints, ...]:
 
 
 def _take(trial: Trial, buckets: Buckets, joining: _Joining, saved_frac: float, *, waits_add_up: bool = True) -> Change:
-    """Return the change to larger buckets. The host then makes fewer calls. The poor version keeps all calls, and saves
-    less.
+    """Return the change to larger buckets. With `saved_frac` 1 the omitted calls also take no host time. A smaller
+    `saved_frac` saves only this share of the latencies.
     """
     last = np.array([run[-1] for run in joining.runs], np.int64)
     gone = np.concatenate([run[:-1] for run in joining.runs])

@@ -141,13 +141,15 @@ def find_per_parameter_loops(trial: Trial) -> Sighting | None:
 
 
 def _find_runs(rows: Ints, wanted: Mask, least: int) -> list[Ints]:
-    """Return each run of at least `least` wanted rows."""
+    """Return each sequence of consecutive wanted `rows` that has at least `least` rows."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], wanted.astype(np.int8), [0]])))
     return [rows[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a >= least]
 
 
 def find_update_loops(trial: Trial) -> Sighting | None:
-    """Find optimizer steps that loop over single parameters. `examples` are their names, `Optimizer.step#Adam.step`."""
+    """Find optimizer steps that loop over single parameters. `examples` are the names of steps,
+    `Optimizer.step#Adam.step`.
+    """
     window = trial.window
     calls = trial.list_calls(window.threads[0])
     calls = calls[trial.is_updating(calls)]

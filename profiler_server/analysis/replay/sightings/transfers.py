@@ -71,7 +71,9 @@ def find_cast_before_copy(trial: Trial) -> Sighting | None:
 
 
 def _describe_copies(trial: Trial, copies: Ints, low: float, near: Ints | None = None) -> Sighting | None:
-    """Return the sighting of copies that could be omitted, or merged into another copy."""
+    """Return the sighting of copies that could be omitted, or merged into another copy; None for no copies. The poor
+    version saves the share `low`. Examples are the names of the rows `near`, by default of the copying operators.
+    """
     if not len(copies):
         return None
     callers = np.unique(trial.caller[copies])
