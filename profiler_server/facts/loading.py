@@ -121,7 +121,8 @@ class Crowding:
 class Reading:
     """Means per batch, over the inspected batches. None if not recorded, or with too few batches.
 
-    `first_ns` and `later_ns` are reading times in the first epoch and in later epochs.
+    `first_ns` and `later_ns` are reading times in the first epoch and in later epochs. `at_once` is whether the
+    `__getitems__` of the dataset reads a batch in one call.
     """
 
     read_ns: float
@@ -134,6 +135,7 @@ class Reading:
     first_ns: float | None
     later_ns: float | None
     crowding: Crowding | None
+    at_once: bool = False
 
 
 @dataclass(frozen=True)
@@ -310,9 +312,10 @@ class Loading:
 
     @property
     def takes_whole_batches(self) -> bool:
-        """Whether samples in memory can be fetched by one index operation per batch."""
-        loader = self.loader
-        return loader is not None and loader.style == "map" and loader.batch_size is not None and self.is_in_memory
+        """Whether samples in memory are fetched one by one, and one index operation per batch could take their place."""
+        loader, at_once = self.loader, self.reading is not None and self.reading.at_once
+        is_single = loader is not None and loader.style == "map" and loader.batch_size is not None and not at_once
+        return is_single and self.is_in_memory
 
     @property
     def is_uneven(self) -> bool:

@@ -72,6 +72,7 @@ ROOMS = {
             "tests/unit/analysis/what_if",
             "tests/golden/test_what_if.py",
             "tests/golden/test_pipelines.py",
+            "tests/unit/traces/test_job_operations.py",
             "tests/unit/diagnosis/test_stragglers.py",
             "tests/unit/diagnosis/test_limits.py",
         ),
@@ -80,7 +81,7 @@ ROOMS = {
         _list_files("profiler_server/analysis/ranks"),
         (
             "tests/unit/analysis/ranks",
-            "tests/unit/traces/test_flight_recorder.py",
+            *("tests/unit/traces/test_flight_recorder.py", "tests/unit/traces/test_nccl_status.py"),
             "tests/unit/pages/test_rank_maps.py",
             "tests/unit/diagnosis/test_stragglers.py",
             "tests/unit/diagnosis/test_limits.py",

@@ -139,7 +139,7 @@ def _estimate_stretch(wall_ns: Mapping[str, float], cpu_ns: Mapping[str, float],
 
 def read_reading(rank: RankRun, loader: int) -> Reading | None:
     """Return how the loader with this number reads its samples; None if this was not recorded."""
-    work = read_or(None, read_work, rank, loader, ("opened", "open_ns"))
+    work = read_or(None, read_work, rank, loader, ("opened", "open_ns", "longest_ns"))
     if work is None or not (rows := cut_latest(choose(work, "stage", "read"), _MOST_READS)).num_rows:
         return None
     took = read_integers(rows, "duration_ns").astype(np.float64)
@@ -158,6 +158,8 @@ def read_reading(rank: RankRun, loader: int) -> Reading | None:
         first_ns=float(np.median(first)) if compares else None,
         later_ns=float(np.median(later)) if compares else None,
         crowding=_compare_crowds(rows),
+        # A row of inspected reads has the time of the longest sample, unless one call read them all.
+        at_once=0 < opened.num_rows == opened["longest_ns"].null_count,
     )
 
 

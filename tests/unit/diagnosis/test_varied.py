@@ -117,10 +117,11 @@ class Stages:
     first: OwnStage
     middle: OwnStage
     last: OwnStage
+    wait_frac: float = 0.0
 
 
-def stage(name: str, busy: float, input_wait: float, output_wait: float, replicas: int = 2) -> OwnStage:
-    return OwnStage(StageSummary(name, replicas, 50, 1e6, busy, input_wait, output_wait), (), ())
+def stage(name: str, busy: float, input_wait: float, output_wait: float, awaited: float = 0.0) -> OwnStage:
+    return OwnStage(StageSummary(name, 2, 50, 1e6, busy, input_wait, output_wait), (), (), awaited)
 
 
 @pytest.mark.parametrize(
@@ -129,11 +130,12 @@ def stage(name: str, busy: float, input_wait: float, output_wait: float, replica
         ("busy", Stages(stage("a", 0.4, 0.0, 0.5), stage("b", 0.9, 0.05, 0.1), stage("c", 0.2, 0.6, 0.1))),
         ("held", Stages(stage("a", 0.4, 0.3, 0.5), stage("b", 0.6, 0.05, 0.3), stage("c", 0.2, 0.1, 0.3))),
         ("starved", Stages(stage("a", 0.3, 0.3, 0.1), stage("b", 0.2, 0.5, 0.1), stage("c", 0.1, 0.6, 0.1))),
+        ("awaited", Stages(stage("a", 0.4, 0.0, 0.1, 0.3), stage("b", 0.3, 0.0, 0.0, 0.8), stage("c", 0.1, 0.6, 0.1), 0.9)),
     ],
 )
 def test_the_limit_of_an_own_pipeline_follows_the_facts(name: str, stages: Stages, golden: Golden) -> None:
     def tell(given: Stages) -> tuple[str, ...]:
-        found = find_own_bottleneck((given.first, given.middle, given.last))
+        found = find_own_bottleneck((given.first, given.middle, given.last), given.wait_frac)
         return f"{found.stage}, {found.cause}", found.reason
 
     golden(f"facts/own-{name}", write_variants(stages, tell))

@@ -42,6 +42,21 @@ def test_files_and_epochs_are_means_per_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("opened", "longest_ns", "at_once"), [(0, None, True), (0, 5 * 10**6, False), (None, None, False)]
+)
+def test_a_batch_read_in_one_call_has_no_longest_sample(
+    opened: int | None, longest_ns: int | None, at_once: bool, tmp_path: Path
+) -> None:
+    def edit(stages: list[Row]) -> None:
+        for row in stages:
+            if row["stage"] == "read":
+                row |= {"opened": opened, "open_ns": opened, "longest_ns": longest_ns}
+
+    found = must(read_reading(build_case_run(tmp_path / "run", Plant(edit_stages=edit)).rank(0), 0))
+    assert found.at_once is at_once
+
+
+@pytest.mark.parametrize(
     "noted",
     [None, 3, [], [None], [{"loader": 0}], [{"loader": 0, "epochs": 0, "batches": 1, "first_ns": 1, "rest_ns": 1}]],
 )

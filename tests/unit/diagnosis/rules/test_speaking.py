@@ -219,3 +219,9 @@ def test_a_rule_speaks_of_its_cause_and_of_nothing_else(
     if speaks:
         assert found.evidence
         golden(f"facts/{name}", write_findings(build(), rule))
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_dataset_that_reads_whole_batches_does_not_fetch_one_by_one(at_once: bool) -> None:
+    case = make.with_loader(make.with_jobs(reading(at_once=at_once), 0.01 * MS * 100, 1.0), batch_size=100)
+    assert make.speaks(make.with_loading(case, batches=None), "in_memory_fetch") is not at_once
