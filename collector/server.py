@@ -86,7 +86,7 @@ def read_least_pairs() -> int:
 
 
 def check_share(text: str) -> None:
-    """Raise UsageError if `text` is not a slowdown of the gate. Examples: 0.03, 3 %3."""
+    """Raise UsageError if `text` is not a slowdown of the gate. Examples: 0.03, 3 %."""
     from profiler_server.commands.compare import parse_share
 
     parse_share(text)
