@@ -130,7 +130,10 @@ def stage(name: str, busy: float, input_wait: float, output_wait: float, awaited
         ("busy", Stages(stage("a", 0.4, 0.0, 0.5), stage("b", 0.9, 0.05, 0.1), stage("c", 0.2, 0.6, 0.1))),
         ("held", Stages(stage("a", 0.4, 0.3, 0.5), stage("b", 0.6, 0.05, 0.3), stage("c", 0.2, 0.1, 0.3))),
         ("starved", Stages(stage("a", 0.3, 0.3, 0.1), stage("b", 0.2, 0.5, 0.1), stage("c", 0.1, 0.6, 0.1))),
-        ("awaited", Stages(stage("a", 0.4, 0.0, 0.1, 0.3), stage("b", 0.3, 0.0, 0.0, 0.8), stage("c", 0.1, 0.6, 0.1), 0.9)),
+        (
+            "awaited",
+            Stages(stage("a", 0.4, 0.0, 0.1, 0.3), stage("b", 0.3, 0.0, 0.0, 0.8), stage("c", 0.1, 0.6, 0.1), 0.9),
+        ),
     ],
 )
 def test_the_limit_of_an_own_pipeline_follows_the_facts(name: str, stages: Stages, golden: Golden) -> None:
