@@ -22,7 +22,7 @@ COLLECTING, STARVED, BETWEEN, SAVING = "garbage", "no_processor", "between", "ch
 
 @dataclass(frozen=True)
 class Cause:
-    """One cause that made the step longer.
+    """One cause of a rank's lateness. `share_frac` is its share of the whole lateness.
 
     `name` is a phase, `garbage` for collections within phases, `no_processor` for time without a processor, `between`
     for time between steps, or `checkpoint` for saving.
@@ -35,7 +35,8 @@ class Cause:
 
 @dataclass(frozen=True)
 class Garbage:
-    """Garbage collection that pauses the ranks at different steps. `chance` is that of a pause on one rank in one step.
+    """Garbage collection that pauses the ranks at different steps. `chance` is the share of steps in which one rank
+    pauses.
 
     The mean step would be `gain_ns` shorter if all ranks paused at the same step.
     """
@@ -49,8 +50,9 @@ class Garbage:
 class Pause:
     """A few steps with very long waits for the last rank, which make up most of all waiting.
 
-    There are `count` such waits. The longest took `waited_ns`; all waited for `rank` in `step`, because of `causes`.
-    Without all of them the mean step would be `mean_ns` shorter. The other figures leave out `steps`.
+    There are `count` such waits. In the longest one, the ranks waited `waited_ns` for `rank` in `step`, because of
+    `causes`. Without all of them the mean step would be `mean_ns` shorter. All other figures of the comparison leave
+    out `steps`.
     """
 
     rank: int
@@ -67,12 +69,12 @@ Source = Literal["collectives", "steps"]
 
 @dataclass(frozen=True)
 class LateRank:
-    """The rank that comes latest to the meetings of the ranks, slow or not.
+    """The rank that comes latest to the points where the ranks wait for each other. It need not be slow.
 
-    `own_ns` is its mean step outside of collectives. `others_ns` is the median of `others` ranks, with which it is
-    compared. `late_frac` is the difference of the two, divided by the whole step. `phase` is the phase with the largest
+    `own_ns` is its mean step outside of collectives. `others_ns` is the median of the same time over `others` other
+    ranks. `late_frac` is the difference of the two, divided by the whole step. `phase` is the phase with the largest
     excess over the others' median. `gain_ns` is the most that the step gains if this rank and all slow ranks are in
-    time. `causes` took longer on this rank than on the others, longest first.
+    time. `causes` are what took longer on this rank than on the others, longest first.
     """
 
     rank: int
@@ -95,7 +97,7 @@ class LateRank:
 
 @dataclass(frozen=True)
 class RankComparison:
-    """The comparison of ranks, whatever the verdict. `source` is the kind of meetings.
+    """How late each rank comes to the points where the ranks wait for each other ("meetings"), given by `source`.
 
     `blame_ns` maps a rank to the most by which the mean step shortens if only this rank were in time. `last_frac` maps
     a rank to the share of the steps in which it is last. `least_frac` is the smallest slowdown that would be reported,
@@ -103,8 +105,8 @@ class RankComparison:
     are ranks that share too few meetings with the others. `is_hidden` means that working and waiting cannot be
     separated.
 
-    `transfer_ns` is the time that collectives hold a rank in a step, of the least held rank, averaged over the steps.
-    In a pipeline of several `stages`, each rank is compared within its own stage. `pause` is a wait of a few steps that
+    `transfer_ns` is the time in a step for which collectives hold the rank that is held least, averaged over the steps.
+    In a pipeline of several `stages`, each rank is compared within its own stage. `pause` is a wait in a few steps that
     no other figure includes.
     """
 
@@ -145,7 +147,7 @@ class _NotCompared(_NamesNobody):
 
 @dataclass(frozen=True)
 class NotJudged(_NotCompared):
-    """Verdict: fewer than two ranks have common figures."""
+    """Verdict: fewer than two ranks can be compared. `left_out` are ranks without enough meetings in common."""
 
     left_out: tuple[int, ...] = ()
 
@@ -175,23 +177,22 @@ class Strangers(_NotCompared):
 
 @dataclass(frozen=True)
 class Alike(_NamesNobody):
-    """Verdict: no rank delays the others by enough to be named."""
+    """Verdict: no rank delays the others noticeably."""
 
     comparison: RankComparison
 
 
 @dataclass(frozen=True)
 class Unsure(_NamesNobody):
-    """Verdict: a rank is far enough behind to be named, but noise may explain its lateness."""
+    """Verdict: one rank seems to delay the others, but noise may explain its lateness."""
 
     comparison: RankComparison
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """The steps from `first` to `last`, in which a rank is late by `late_ns` on average. In all other steps it is in
-    time.
-    """
+    """The steps from `first` to `last`, in which a rank is late by `late_ns` on average. In all other steps this rank
+    is in time. `is_from_start`: it is late in the first part of the run, else in the last part."""
 
     first: int
     last: int
@@ -244,11 +245,11 @@ class Handover:
 
 @dataclass(frozen=True)
 class Turns:
-    """Verdict: the ranks come last in turns. A step would be `gain_ns` shorter if they came together.
+    """Verdict: the ranks come last in turns. A step would be `gain_ns` shorter if all came at the same time.
 
-    `causes` take the last rank longer than the others. `is_one_phase` means that one phase has most of this extra time,
-    and that its share of the extra time is much larger than its share of the work. `entropy_frac` is 1 if all ranks
-    come last equally often.
+    `causes` are what takes the last rank longer than the others. `is_one_phase` means that one phase has most of this
+    extra time, and that its share of the extra time is much larger than its share of the work. `entropy_frac` is 1 if
+    all ranks come last equally often.
     """
 
     comparison: RankComparison
@@ -261,9 +262,10 @@ class Turns:
 
 @dataclass(frozen=True)
 class HeavyStage:
-    """Verdict: the pipeline stage that computes longest, and the mean of the other stages; times per mean step.
+    """Verdict: pipeline stage `stage`, with the ranks `culprits`, has more work than the other stages.
 
-    With the same work in all stages the mean step would be `gain_ns` shorter.
+    `own_ns` is its work in the mean step, `others_ns` the mean work of the other stages. With the same work in all
+    stages the mean step would be `gain_ns` shorter.
     """
 
     comparison: RankComparison
@@ -320,7 +322,7 @@ class Ddp:
 
     @property
     def syncs_all(self) -> bool:
-        """Whether (nearly) every backward reduces the gradients."""
+        """Whether every backward, or nearly every, reduces the gradients between the ranks."""
         return self.backwards > 0 and self.synced_backwards >= SYNCED_FRAC * self.backwards
 
 
@@ -338,8 +340,8 @@ class Ranks:
 
     `ddp` is None if DistributedDataParallel was not found. `parallel_devices` is the number of devices of
     nn.DataParallel. `is_sharded` means that the ranks scatter gradients and gather parameters, as FSDP and DeepSpeed's
-    ZeRO do. `culprit` is the function that takes most of the slow rank's delay. It is None if another rank spends this
-    phase in the same function.
+    ZeRO do. `culprit` is the function that takes most of the slow rank's delay. It is None if unknown, or if another
+    rank spends the delayed phase in the same function.
     """
 
     world_size: int
@@ -358,8 +360,8 @@ class Ranks:
     def bound_gain_ns(self, phases: tuple[str, ...], saved_frac: float) -> float:
         """Return an upper bound in ns of the job's gain if ranks spend `saved_frac` less time in some phases.
 
-        The bound is infinite in a pipeline, and unless a rank is certainly slow. With a slow rank, the job still waits
-        for the rest of that rank's work. The change shortens the delay of the slow rank, or the work of all ranks.
+        The bound is infinite in a pipeline, and if no rank is certainly slow. With a slow rank, the job still waits for
+        the rest of that rank's work. The change shortens the delay of the slow rank, or the work of all ranks.
         """
         verdict = self.verdict
         if not isinstance(verdict, Slow) or verdict.comparison.is_hidden or self.is_pipeline:

@@ -1,4 +1,4 @@
-"""The supply of batches to the steps: the cost of batches, the limiting stage, and the loop model for the simulator.
+"""The supply of batches to the steps: the work on batches, the limiting stage, and the loop model for the simulator.
 
 Times are ns; `*_ns` per step are means.
 """
@@ -32,11 +32,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Readiness:
-    """The state of a queue when the training thread requested a batch. Shares are of the requests.
+    """The state of a queue of batches when the training thread requested a batch. Shares are of these requests.
 
     A queue that is not empty can still lack the next batch in order. `held_up_frac` is the share of requests in which
-    later batches waited for an earlier one. `late_wait_frac` is the share of all waiting for data in steps whose
-    batch was not ready; 0 if unknown.
+    later batches waited for an earlier one. `late_wait_frac` is of all waiting for data: the share in steps whose batch
+    was not ready; 0 if unknown.
     """
 
     queue: str
@@ -47,10 +47,10 @@ class Readiness:
 
 @dataclass(frozen=True)
 class Receiving:
-    """The cost of receiving a batch from a worker.
+    """The time that the training thread takes to receive a batch from a worker.
 
-    `idle_ns` is the mean time if the worker is idle. `held_ns` is the longest extra time while the worker makes its
-    next batch. Once that batch is made, the interpreter is free.
+    `idle_ns` is the mean time if the worker is idle. `held_ns` is the longest extra time if the worker is making its
+    next batch, because the worker's interpreter is then busy.
     """
 
     idle_ns: float
@@ -93,16 +93,15 @@ class BatchTimes:
         return replace(self, receiving=replace(self.receiving, idle_ns=left_ns))
 
     def share(self, stage: str) -> float:
-        """Return the share of all work that the stage took; 0 for a missing stage."""
+        """Return the share of the work on all batches that a stage takes; 0 for an unknown stage."""
         whole = float(self.total_ns.sum())
         return float(self.stages_ns[stage].sum()) / whole if whole and stage in self.stages_ns else 0.0
 
 
 @dataclass(frozen=True)
 class Crowding:
-    """Two cases of reading: by `few` workers at once (in a third of the batches), and by `many`. Each has the bytes per
-    second of all these workers together.
-    """
+    """Reading speed with `few` workers that read at once (in a third of the batches), and with `many`. Each speed is
+    that of all these workers together."""
 
     few: float
     many: float
@@ -111,15 +110,15 @@ class Crowding:
 
     @property
     def yield_frac(self) -> float:
-        """The rate increase from more workers, divided by their increase: 1 if the storage keeps up, 0 without an
-        increase.
-        """
+        """The increase of the reading speed divided by the increase of workers: 1 if the storage keeps up, 0 if more
+        workers read no more."""
         return (self.many_bytes_per_s / self.few_bytes_per_s - 1.0) / (self.many / self.few - 1.0)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Means per batch, over the inspected batches. None if not recorded, or with too few batches.
+    """The reading of samples: means per batch, over the inspected batches. None if not recorded, or with too few
+    batches.
 
     `first_ns` and `later_ns` are reading times in the first epoch and in later epochs. `at_once` is whether the
     `__getitems__` of the dataset reads a batch in one call.
@@ -140,9 +139,9 @@ class Reading:
 
 @dataclass(frozen=True)
 class SamplerTimes:
-    """The mean time of one sampler for a batch that is not the first of an epoch.
+    """The mean time in which one sampler chooses the samples of a batch. The first batch of an epoch is left out.
 
-    The longest call is left out, because a busy machine may have interrupted it for very long.
+    The longest call is left out, too, because a busy machine may have interrupted it for very long.
     """
 
     kind: str
@@ -172,12 +171,13 @@ class Bottleneck:
 
 @dataclass(frozen=True)
 class MeasuredLoop:
-    """The model of the loop as it ran, and its accuracy for this run.
+    """The model of the training loop as it ran, and the accuracy of this model.
 
     `own_ns` is the measured time of a regular step without the data wait; times in the model may be scaled. `fetches`
     is the number of batches per step; times in the model are per batch. `check` is the simulated step divided by the
-    measured step; the simulator is trusted between 0.9 and 1.1. `assumed` means that the processor share of the work is
-    a guess. `contention_frac` is the share of the processors that other programs took while work wanted them.
+    measured step; the simulator is trusted between 0.9 and 1.1. `assumed` means that the share of the work that needs a
+    processor is a guess. `contention_frac` is the share of the processors that other programs took while work wanted
+    them.
     """
 
     model: LoopModel
@@ -195,7 +195,7 @@ class MeasuredLoop:
 
 @dataclass(frozen=True)
 class LoaderArguments:
-    """The arguments of a DataLoader that advice refers to, as in the manifest."""
+    """The arguments of one DataLoader, as recorded. None if unknown or not given."""
 
     id: int
     dataset: str
@@ -216,7 +216,7 @@ class LoaderArguments:
 
 @dataclass(frozen=True)
 class Choice:
-    """A number of workers, and how it was found, as a clause that can follow a colon."""
+    """A number of workers to use. `reason` is how it was found, as a clause that can follow a colon."""
 
     workers: int
     reason: str
@@ -259,7 +259,7 @@ class Loading:
 
     @property
     def name(self) -> str:
-        """A name of the loader that the user may know: its number and dataset."""
+        """A name by which the user knows the loader: its number and data set."""
         if self.watched is not None:
             return self.watched.dataset
         return f"DataLoader {self.loader.id} ({self.loader.dataset})" if self.loader is not None else "the loader"
@@ -274,13 +274,14 @@ class Loading:
 
     @property
     def is_starved(self) -> bool:
-        """Whether the step waits for data for a known reason, or batches are late. Such a run must get a suggestion."""
+        """Whether the step waits for data because of a known stage or late batches. Such a run must get a
+        suggestion."""
         late = self.bottleneck.stage is not None or self.not_ready_frac > LATE_FRAC
         return self.wait_frac >= STARVED_WAIT_FRAC and late
 
     @property
     def batch_ns(self) -> float:
-        """Work on one batch over all stages, ns."""
+        """The mean work on one batch in ns, summed over all stages."""
         jobs = self.loop.model.batches
         if self.batches is not None:
             return float(self.batches.total_ns.mean())
@@ -288,7 +289,7 @@ class Loading:
 
     @property
     def work_frac(self) -> float:
-        """The work on the batches of a step, divided by a regular step."""
+        """The work on the batches of a step, divided by the time of a regular step."""
         return self.batch_ns * self.loop.fetches / self.loop.regular_step_ns if self.loop.regular_step_ns else 0.0
 
     @property
@@ -312,7 +313,7 @@ class Loading:
 
     @property
     def takes_whole_batches(self) -> bool:
-        """Whether samples in memory are fetched one by one, and one index operation per batch could take their place."""
+        """Whether samples in memory are fetched one by one where one index operation per batch would do."""
         loader, at_once = self.loader, self.reading is not None and self.reading.at_once
         is_single = loader is not None and loader.style == "map" and loader.batch_size is not None and not at_once
         return is_single and self.is_in_memory
@@ -339,7 +340,8 @@ class Loading:
 
     @property
     def is_capped_by_storage(self) -> bool:
-        """Whether reading mostly waits, and many workers at once read hardly more bytes per second than few."""
+        """Whether reading mostly waits, and many workers that read at once get hardly more bytes per second than
+        few."""
         reading = self.reading
         if reading is None or reading.crowding is None or reading.cpu_frac is None:
             return False
@@ -347,9 +349,9 @@ class Loading:
 
     @property
     def read_need(self) -> float | None:
-        """The cores that one worker uses while it reads, None if unknown.
+        """The mean number of cores that a worker uses while it reads, None if unknown.
 
-        If reading is most of the work, its time in the queue for a processor is left out.
+        If reading is most of the work, the worker's time in the queue for a processor is left out.
         """
         cpu_frac = self.reading.cpu_frac if self.reading is not None else None
         if cpu_frac is None or self.batches is None or self.batches.share("read") < COMPUTED_READ_FRAC:
@@ -367,7 +369,8 @@ class Loading:
 
     @property
     def cpu_need(self) -> float:
-        """The cores that one worker uses, without the time in which it waits for a processor; 1 if unknown."""
+        """The mean number of cores that a worker uses, without the time in which it waits for a processor; 1 if
+        unknown."""
         jobs = self.loop.model.batches
         wall = sum(job.wall_ns for job in jobs)
         return sum(job.wall_ns * job.cores for job in jobs) / wall if wall else 1.0

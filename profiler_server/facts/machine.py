@@ -1,4 +1,4 @@
-"""The hardware below the steps: devices and their work, a replayed window, and the processors of the host."""
+"""The hardware that runs the steps: devices and their work, a replayed window, and the processors of the host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class DeviceTimes:
 
 @dataclass(frozen=True)
 class IdleCauses:
-    """Idle time in ns by the cause of the gap before a kernel, as HTA defines the causes."""
+    """Idle time of a device in ns by the cause of the gap before a kernel, as HTA (Holistic Trace Analysis) defines the
+    causes."""
 
     host_wait: int
     kernel_wait: int
@@ -31,9 +32,10 @@ class IdleCauses:
 
 @dataclass(frozen=True)
 class DeviceSummary(DeviceTimes):
-    """The activity of a device: times from its first to its last work, and shares of the detailed steps.
+    """The activity of a device: times from its first to its last work, and shares of the steps recorded by
+    torch.profiler.
 
-    `steps_ns` is the total time of these steps.
+    `steps_ns` is the total time of these steps. `linked_only` leaves out work whose launch on the host is unknown.
     """
 
     linked_only: DeviceTimes
@@ -46,26 +48,24 @@ class DeviceSummary(DeviceTimes):
 
     @property
     def whole_ns(self) -> int:
-        """The base of the shares in ns. It is the time of the steps, or the time from the first to the last work if
-        that is longer.
-        """
+        """The time in ns that shares refer to: the time of the steps, or the time from the first to the last work if
+        that is longer."""
         return max(self.steps_ns, self.total_ns)
 
     @property
     def idle_frac(self) -> float | None:
-        """The share of the steps in which the device is idle, also before its first and after its last work; None
-        without a time.
-        """
+        """The share of the steps in which the device is idle, also before its first and after its last work; None if
+        the steps have no time."""
         active_ns = self.total_ns - self.idle_ns
         return 1.0 - active_ns / self.whole_ns if self.whole_ns else None
 
 
 @dataclass(frozen=True)
 class HeldClock:
-    """A GPU with a throttled clock.
+    """A GPU whose clock was throttled.
 
-    `held_frac` is the share of samples in which heat or hardware limits lowered its clock. `clock_hz` is the median
-    clock in these samples, `usual_hz` the highest clock in the others.
+    `held_frac` is the share of samples in which heat (`is_heat`) or another limit of the hardware lowered the clock.
+    `clock_hz` is the median clock in these samples, `usual_hz` the highest clock in the others; 0 without others.
     """
 
     gpu: str
@@ -76,13 +76,13 @@ class HeldClock:
 
     @property
     def lost_frac(self) -> float:
-        """The share of the clock rate that was lost, over all samples."""
+        """The share of the usual clock rate that was lost, averaged over all samples."""
         return self.held_frac * max(1.0 - self.clock_hz / self.usual_hz, 0.0) if self.usual_hz else 0.0
 
 
 @dataclass(frozen=True)
 class Gain:
-    """The share of the window that a change saves: by a poor version, by the usual version, and by the best version."""
+    """The share of the replayed window that a change saves: by a poor, the usual and the best version of the change."""
 
     low_frac: float
     frac: float
@@ -91,9 +91,9 @@ class Gain:
 
 @dataclass(frozen=True)
 class Sighting:
-    """A pattern in a window: its `count` and time per step. `examples` name the most costly cases.
+    """A pattern in a replayed window. `count` and `spent_ns` are per step. `examples` name the most costly cases.
 
-    `gain` is the saving if the pattern is removed, None if the replay is not trusted. `figures` are further numbers.
+    `gain` is the saving without the pattern, None if the replay is not trusted. `figures` are further numbers by name.
     """
 
     count: float
@@ -105,9 +105,10 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Replayed:
-    """The replay of a detailed window.
+    """The replay of a detailed window: its recorded operations, worked out again on a model.
 
-    `gains` maps a change to the saving that its replay gives. `seen` maps a pattern that was found to its sighting.
+    `gains` maps a change to the saving in its replay. `seen` maps the name of each pattern that was found to its
+    sighting.
     """
 
     steps: int
@@ -141,16 +142,15 @@ class MemoryGrowth:
 
     @property
     def is_steady(self) -> bool:
-        """Whether every sixth adds at least a quarter of its even share. A filling cache would stop growing at some
-        point.
-        """
+        """Whether every sixth adds at least a quarter of the mean growth per sixth. A filling cache would stop
+        growing."""
         least = 0.25 * self.grown_bytes / (len(self.levels_bytes) - 1)
         return all(after - before > max(least, 0.0) for before, after in pairwise(self.levels_bytes))
 
 
 @dataclass(frozen=True)
 class HostLoad:
-    """Cores in use on average while steps ran. `others` is the use by other programs, never negative.
+    """Processor use while steps ran, as mean numbers of cores. `others` is the use by other programs, never negative.
 
     `stretch` is (processor time + queueing time) / processor time: of the workers if there are any, else of the
     process; None if not sampled. `queued_frac` is the share of the training thread's time in which it waited for a
@@ -161,8 +161,8 @@ class HostLoad:
     `throttled_frac` is the share of the control group's (cgroup's) periods in which its processor limit stopped it;
     `throttled_cores` is the mean number of stopped processors. `memory_stall_frac` is the share of time in which a
     process of the group waited for memory; `system_stall_frac` is the same for the whole system, if only that was
-    sampled. `busiest_worker` is the use of cores by one worker, `main_thread` by the main thread, and `python_threads`
-    by the process's other Python threads.
+    sampled. `busiest_worker` is the use of cores by the worker with the largest use, `main_thread` by the main thread,
+    and `python_threads` by the process's other Python threads.
     """
 
     process: float | None
@@ -185,9 +185,8 @@ class HostLoad:
 
     @property
     def in_use(self) -> float | None:
-        """The use of the cores that the run may use, or of all cores if samples do not separate these; None if not
-        sampled.
-        """
+        """The mean number of busy cores among those that the run may use, or of the whole machine if only that was
+        sampled; None if not sampled."""
         return self.system if self.usable is None else self.usable
 
 
@@ -211,7 +210,8 @@ class DeviceEntry:
 
 @dataclass(frozen=True)
 class HostWaits:
-    """How long the device waits for work of the host in the mean step, and the names of this work, longest first."""
+    """How long the device waits for the host in the mean step. `names` are the host's functions meanwhile, longest
+    first."""
 
     waits_ns: float
     step_ns: float
@@ -238,7 +238,7 @@ class Device:
 
     @property
     def is_used(self) -> bool:
-        """Whether steps run on a device beside the host: CUDA, ROCm, XPU, MTIA and the like."""
+        """Whether steps run on a device other than the processors: CUDA, ROCm, XPU, MTIA and the like."""
         return any(entry.kind not in ("cpu", "mps") for entry in self.entries)
 
     @property
@@ -250,9 +250,8 @@ class Device:
 
     @property
     def shares(self) -> DeviceShares | None:
-        """The device's times as shares of the steps; None if unknown. Idle time before its first and after its last
-        work counts.
-        """
+        """The device's times as shares of the steps; None if unknown. Idle time includes that before its first and
+        after its last work."""
         device = self.summary
         if device is None or not device.total_ns or device.utilization_frac is None:
             return None
@@ -270,18 +269,20 @@ class Device:
         )
 
     def find_gain(self, change: str) -> Gain | None:
-        """Return the saving of a change in the replayed window; None if unknown, or if the replay is not trusted."""
+        """Return what a change saves in the replayed window; None if unknown, or if the replay is not trusted."""
         return self.replay.gains.get(change) if self.replay is not None and self.replay.is_valid else None
 
     @property
     def is_dispatching(self) -> bool:
-        """Whether the host spends its time in operators; true if unknown. If not, an idle device waits for Python."""
+        """Whether the host spends its time in operators; true if unknown. If false, an idle device waits for Python
+        code."""
         return self.dispatch_frac is None or self.dispatch_frac >= DISPATCH_FRAC
 
 
 @dataclass(frozen=True)
 class Host:
-    """The processors: `cores` that the run may use, and their load while steps ran, None if not sampled.
+    """The processors: `cores` is the number that the run may use, `load` their load while steps ran, None if not
+    sampled.
 
     `load.others` is the use of these cores by other programs. `first` and `last` are the loads during the first and the
     last sixth of the steps.
@@ -299,9 +300,8 @@ class Host:
 
     @property
     def got_busier(self) -> bool:
-        """Whether the host was busier at the end than at the start: others used the processors more, or work waited
-        longer for them.
-        """
+        """Whether the host was busier at the end of the run than at its start: other programs used the processors more,
+        or work waited longer for a processor."""
         if self.first is None or self.last is None:
             return False
         taken = (self.last.others - self.first.others) / self.cores

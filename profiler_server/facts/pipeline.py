@@ -9,10 +9,10 @@ WORKER_STAGES = ("read", "transform", "collate", "send")
 
 @dataclass(frozen=True)
 class QueueSummary:
-    """A queue's use. `usage_frac` is mean depth / capacity.
+    """The use of a queue of batches. `usage_frac` is its mean number of batches divided by `capacity`.
 
-    `empty_frac` is the share of samples at depth 0. No batch was ready then, neither in the queue nor received ahead of
-    its turn.
+    `empty_frac` is the share of samples in which no batch was ready: neither in the queue nor received ahead of its
+    turn.
     """
 
     name: str
@@ -25,9 +25,10 @@ class QueueSummary:
 
 @dataclass(frozen=True)
 class StageSummary:
-    """The work of one stage. `mean_ns` is the work per batch. `loader` is None for a stage of the user.
+    """The work of one stage of a data pipeline. `mean_ns` is the work per batch. `loader` is the number of the
+    DataLoader, None for a stage of the user.
 
-    Shares are of the wall time of the replicas. For stages in the training process they are shares of the steps.
+    Shares are of the wall time of the stage's workers or threads (`replicas`), or of the steps in the training process.
     """
 
     name: str
@@ -42,7 +43,8 @@ class StageSummary:
 
 @dataclass(frozen=True)
 class OwnStage:
-    """A stage of the user, with the queues for which it was found to wait: `inputs` to read, `outputs` to write.
+    """A stage of the user's own pipeline. `inputs` are the queues from which it waits to read, `outputs` those to which
+    it waits to write.
 
     `awaited_frac` is the share of the steps' wait for data during which this stage works.
     """
@@ -61,8 +63,8 @@ class OwnStage:
 class Making:
     """How often and how long the steps waited for batches that the workers had not finished.
 
-    `made_frac` is the share of the requests whose batch was already finished. `unmade_wait_frac` is the share of all
-    waiting before the batch was finished. The rest of the waiting was receiving.
+    `made_frac` is the share of the requests whose batch was already finished. `unmade_wait_frac` is the share of the
+    waiting time that lies before the end of making the batch. In the rest of the waiting the batch was received.
     """
 
     made_frac: float
@@ -71,7 +73,8 @@ class Making:
 
 @dataclass(frozen=True)
 class OwnMaking:
-    """Batches that the training process makes itself: the mean wait for a batch, and the timed stages in that wait."""
+    """Batches that the training process makes itself: the mean wait for a batch, and the time of the recorded stages in
+    it."""
 
     wait_ns: float
     timed_ns: float
@@ -81,9 +84,9 @@ class OwnMaking:
 class WorkerLoad:
     """The share of time that the workers work, and the share of the work that needs a processor (None if not recorded).
 
-    Waiting for a processor that others hold is not work. `queued_frac` is the share of the training thread's time in
-    which it waits for a processor. `making` has the comparison of requests with the work of workers, `own` the one for
-    a loader without workers. Each is None if they cannot be compared.
+    Waiting for a processor that other threads hold is not work. `queued_frac` is the share of the training thread's
+    time in which it waits for a processor. `making` compares the requests with the work of the workers, `own` with the
+    work of a loader without workers. Each is None if they cannot be compared.
     """
 
     busy_frac: float

@@ -1,4 +1,4 @@
-"""The ranks of a job side by side, as pages and sentences use them."""
+"""The figures of all ranks of a job, as pages and sentences use them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MOST_RANKS = 4_096
 
 @dataclass(frozen=True)
 class RankFigures:
-    """One rank. Means are over its averaged steps, or over batches (`noun`) if it only infers. `own_ns` is the step
-    without the time held in collectives.
+    """The figures of one rank. Means are over its averaged steps, or over batches (`noun`) if the rank only infers.
+    `own_ns` is the step without the time held in collectives.
 
     `noise_ns` is the standard error of `own_ns`. `starved_frac` is the share of its time in which the training process
     was ready to run and had no processor. If a rank has no figures, `reason` is the reason, and the figures are 0.
@@ -40,14 +40,15 @@ class RankFigures:
 
 
 def find_noun(ranks: Sequence[RankFigures]) -> str:
-    """Return the noun for the steps of the ranks: batch if all of them only infer."""
+    """Return the word for the unit that the figures are means of: "batch" if all ranks only infer, else "step"."""
     nouns = {rank.noun for rank in ranks if rank.steps}
     return "batch" if nouns == {"batch"} else "step"
 
 
 @dataclass(frozen=True)
 class RankGrid:
-    """A figure by rank (rows) and by group of `size` steps from `first` on (columns); NaN if unknown."""
+    """A figure by rank (rows) and by group of `size` steps (columns; `first` is each group's first step). NaN if
+    unknown."""
 
     ranks: tuple[int, ...]
     first: npt.NDArray[np.int64]
@@ -57,8 +58,8 @@ class RankGrid:
 
 @dataclass(frozen=True)
 class CollectiveRow:
-    """The calls of one name by one rank. `wait_ns` is None if no other rank's calls match. `late` is the number of
-    calls in which this rank came last.
+    """The calls of one collective by one rank. `wait_ns` is None if no other rank's calls match. `late` is the number
+    of calls to which this rank came last.
 
     Bandwidths are over the transfer time, None if the sizes are unknown. Without matching calls, they are lower bounds,
     because they are over the rank's own time, which includes its waits.
@@ -82,8 +83,8 @@ Clock = Literal["one", "aligned", "unknown"]
 
 @dataclass(frozen=True)
 class Collectives:
-    """The collectives of all ranks. `clock_residual_ns` is the error of the aligned clocks. `in_windows` means that all
-    calls were recorded in detailed windows only."""
+    """The collectives of all ranks. `clock_residual_ns` is the error left after the clocks were aligned. `in_windows`
+    means that calls were recorded in detailed windows (by torch.profiler) only."""
 
     rows: tuple[CollectiveRow, ...]
     clock: Clock = "one"
@@ -93,10 +94,10 @@ class Collectives:
 
 @dataclass(frozen=True)
 class SlowCall:
-    """The call with the largest excess over its expected time: call `number` (from 1) of the `count` calls of its name
-    and group in a step.
+    """The collective call that exceeds its expected time most. It is call `number` (from 1) of the `count` calls with
+    its name and group in a step.
 
-    `transfer_ns` is its median transfer over the steps. `expected_ns` is the transfer to expect at the speed of other
+    `transfer_ns` is its median transfer time over the steps. `expected_ns` is the transfer time at the speed of other
     calls.
     """
 
@@ -116,12 +117,12 @@ class SlowCall:
 
 @dataclass(frozen=True)
 class JobSlowdown:
-    """What-if figures of a job. A slowdown S is the mean step of an altered job divided by that of the ideal job; 1 is
-    no slowdown.
+    """What-if figures of a job. A slowdown S is the mean step of a job divided by the mean step if all ranks were alike
+    (ideal); 1 is no slowdown.
 
-    `slowdown` is S, `waste_frac` is 1 - 1/S. `discrepancy_frac` is the measured mean step divided by the modelled one,
-    minus 1. `by_operation`, `by_rank` and `by_stage` are S if only this operation, rank or stage stays as measured.
-    `worker_share` (M_W) is the share of the loss that is removed if the worst 3 % of the ranks become ideal;
+    `slowdown` is the S of the job, `waste_frac` is 1 - 1/S. `discrepancy_frac` is the measured mean step divided by the
+    modelled one, minus 1. `by_operation`, `by_rank` and `by_stage` are S if only this operation, rank or stage stays as
+    measured. `worker_share` (M_W) is the share of the loss that is removed if the worst 3 % of the ranks become ideal;
     `stage_share` (M_S) is the same for the last stage.
 
     `mend_rank_gain_ns` maps a rank to the gain of the mean step if only this rank becomes ideal. It is None if ranks
@@ -149,9 +150,8 @@ class JobSlowdown:
 
 @dataclass(frozen=True)
 class Example:
-    """Ranks to show together; the rank that the others wait for comes first. `step` is a typical step in which this
-    rank came last, None if unknown.
-    """
+    """Ranks to show together on the timeline, the rank that the others wait for first. `step` is a typical step to
+    which this rank came last, None if unknown."""
 
     ranks: tuple[int, ...]
     step: int | None
@@ -159,7 +159,8 @@ class Example:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a job ended or stands still. `is_hang`: imported dumps or a status show a hang, without a recording."""
+    """How a job ended or stands still. `is_hang`: only imported dumps or status files show the hang; nothing was
+    recorded."""
 
     title: str
     sentence: str
@@ -168,10 +169,11 @@ class Ended:
 
 @dataclass(frozen=True)
 class Compared:
-    """Results that need at least two ranks.
+    """Results on several ranks, which need at least two of them.
 
-    `own_ns` is the own work of each rank in the mean step. `devices` are the devices read so far; `pending` is the
-    number of devices that are not read yet. `standstills` describes when the job stood still and went on.
+    `own_ns` maps a rank to its time outside of collectives in the mean step. `devices` are the device times of the
+    ranks read so far, `pending` is the number of ranks whose device is not read yet. `standstills` is text on when the
+    job stood still and went on.
     """
 
     verdict: RankVerdict
@@ -189,8 +191,9 @@ class Compared:
 class JobFacts:
     """All content of the Ranks page. `query` is the query of the page's URL; `numbers` are all ranks with a folder.
 
-    `ranks` are the ranks read so far, of `wanted` ranks. `is_whole` means that all were read. `compared` is None if no
-    two ranks can be compared. `status` is NCCL's status of a job without a fault.
+    `ranks` are the ranks read so far, `wanted` is the number to read, and `is_whole` means that all were read.
+    `compared` is None if no two ranks can be compared. `status` is NCCL's status of a job without a fault, "" without
+    one.
     """
 
     query: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""The results for a rank, as on pages and in `report --json`: what it is bound by, the changes to make, its operators.
+"""The results for a rank, as on pages and in `report --json`: the limit of its steps, suggested changes, and operators.
 
 Field names are the keys of `report --json` (see docs/format.md). Times are ns, shares are fractions, and a missing
 value is None.
@@ -21,7 +21,7 @@ batches are ready. `pipeline`: a run without steps, limited by a stage of the us
 
 @dataclass(frozen=True)
 class BoundBy:
-    """What the run is bound by. `stage` is the limiting data stage if the kind is input, receive or pipeline.
+    """What limits the steps of the run. `stage` is the limiting data stage if the kind is input, receive or pipeline.
 
     `confidence` describes in words how certain this is, and why.
     """
@@ -35,15 +35,15 @@ class BoundBy:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A claim about a step time that a re-run can check. `rule` is a stable id.
+    """A suggested change, with the step time that a re-run should show. `rule` is a stable id.
 
     `measured` and `threshold` are sentences with figures. `change` is the code to copy. Predictions are step times,
     None if the rule makes no claim. They hold under `condition` ("half as many bytes were read"), which is empty if the
     change itself determines its saving. `settings` are the DataLoader arguments to set, with their values. `fix` is the
-    change in a few words. `shortens` names the phases that get shorter, empty if any may. `saved_per_step_frac` is the
-    saving of a change between the steps, as a share of the steps. `least_step_ns` is a bound in place of a prediction:
-    the step if the work that `condition` names took no time ("transforms took no time"). For a line that is worth a
-    look, it is the step without the line, and the condition is empty.
+    change in a few words. `shortens` names the phases that get shorter, empty if any phase may. `saved_per_step_frac`
+    is the saving of a change between the steps, as a share of the steps. `least_step_ns` is a bound in place of a
+    prediction: the step if the work that `condition` names took no time ("transforms took no time"). For a line that is
+    worth a look, it is the step without the line, and the condition is empty.
     """
 
     rule: str
@@ -66,7 +66,7 @@ class Suggestion:
 
     @property
     def is_look(self) -> bool:
-        """Whether the suggestion is a line that is worth a look, for which no rule knows a change."""
+        """Whether the suggestion only names a line that is worth a look, because no rule knows a change for it."""
         return self.least_step_ns is not None and not self.condition
 
 
@@ -75,9 +75,9 @@ class Diagnosis:
     """The results of all rules for one rank. `sentence` is the verdict on the Overall page.
 
     `end` is the beginning of `sentence` if the job stands still or did not end well. `limit` is the sentence on what
-    the rank is bound by, without the changes to make. `silence` is why there is no suggestion, "" if there is one.
+    limits the rank's steps, without the changes to make. `silence` is why there is no suggestion, "" if there is one.
     `warnings` name results that are missing because of an error in Stepscope, one line each. `lines` is the mean step
-    by the user's lines, None without stacks.
+    by the user's lines, None without sampled stacks.
     """
 
     bound_by: BoundBy

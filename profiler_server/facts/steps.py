@@ -1,4 +1,4 @@
-"""The steps of a rank: the steps of the average, the interruptions, and the functions that run in the steps.
+"""The steps of a rank: the steps of the average, interruptions of the steps, and the functions that run in them.
 
 Times are ns. Times per step are means.
 """
@@ -22,11 +22,12 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class NamedFunction:
-    """A function and its share of the samples of a phase or stage. `low_frac` to `high_frac` is the 95 % interval.
+    """A function and its share of the stack samples of a phase or stage. `low_frac` to `high_frac` is the 95 %
+    interval.
 
     `caller` is the user's function that calls a library, empty for the user's own code. `file` and `line` are the place
-    where the user's code was sampled most often. `is_own_line` means that the entry is a single line, with everything
-    that it calls outside Python. Lines of the loop and of data set methods are counted separately in this way.
+    where the user's code was sampled most often. `is_own_line` means that the entry is a single line of the loop or of
+    a data set's methods, with everything that it calls outside Python, and not a whole function.
     """
 
     function: str
@@ -50,7 +51,7 @@ class NamedFunction:
 
 @dataclass(frozen=True)
 class Part:
-    """The functions that ran in a phase or stage, longest first. `samples` is the number of all samples."""
+    """The functions that ran in one phase or stage, longest first. `samples` is the number of all its stack samples."""
 
     name: str
     samples: int
@@ -58,15 +59,15 @@ class Part:
 
     @property
     def dominant(self) -> NamedFunction | None:
-        """The function that takes most of the phase or stage; None if there is no such function."""
+        """The function that takes most of the phase or stage; None if no function does."""
         first = self.functions[0] if self.functions else None
         return first if first is not None and first.share_frac >= DOMINANT_FRAC else None
 
 
 @dataclass(frozen=True)
 class Explained:
-    """A phase of the mean step. `parts` are the ns that stages, lines and operators explain. Parts and rest sum to the
-    whole.
+    """A phase of the mean step. `parts` are the ns that stages, lines and operators explain. `parts` and `rest_ns` sum
+    to `whole_ns`.
 
     `function` takes most of the rest, called at `place`; both are empty if unknown. `is_made_again` means that an
     object or an iterator is made there in each step.
@@ -86,7 +87,8 @@ class Explained:
 
 @dataclass(frozen=True)
 class FlameNode:
-    """A function at one place in the call tree. `start` is the number of samples to its left; `depth` starts at 0."""
+    """A function at one place in the call tree of stack samples. `start` is the number of samples to its left in the
+    picture; `depth` starts at 0. `is_own`: the function is the user's."""
 
     label: str
     place: str
@@ -123,10 +125,10 @@ class Held:
 
 @dataclass(frozen=True)
 class Interruptions:
-    """Interruptions of the training thread, one per index of the arrays, in order of start.
+    """Interruptions of the training thread, in order of start. Each array has one value per interruption.
 
-    `which` is an index in `held`; `depth` is the nesting depth. Validation and the time between epochs lie between
-    steps.
+    `which` is the index of its kind in `held`; `depth` is the nesting depth. Validation and the time between epochs lie
+    between steps.
     """
 
     held: tuple[Held, ...]
@@ -145,7 +147,8 @@ class Interruptions:
 
 @dataclass(frozen=True)
 class HeldSum:
-    """How often and how long an interruption stopped the thread. `longest_at_ns` is the start of the longest one."""
+    """How often and how long one kind of interruption held the training thread. `longest_at_ns` is when the longest
+    began."""
 
     held: Held
     count: int
@@ -158,9 +161,9 @@ NOTHING = Interruptions((), *(np.zeros(0, np.int64),) * 4)
 
 
 def sum_interruptions(found: Interruptions) -> tuple[HeldSum, ...]:
-    """Sum the interruptions by name, longest total first. Interruptions that the user marked are left out.
+    """Sum the interruptions by kind and name, longest total first. Ranges that the user marked are left out.
 
-    Nested interruptions are not subtracted from outer ones. The reason is that of the longest interruption.
+    Nested interruptions are not subtracted from outer ones. The `reason` is that of the longest interruption.
     """
     places: dict[tuple[Kind, str], list[int]] = {}
     for place, held in enumerate(found.held):
@@ -181,7 +184,8 @@ def _sum_rows(found: Interruptions, rows: Ints) -> HeldSum | None:
 
 @dataclass(frozen=True)
 class CompileEvents:
-    """Events of one kind. `function` has the most events, `reason` is its most frequent reason in one line."""
+    """Compilation events of one kind. `function` has the most events, `reason` is the first line of its most frequent
+    reason."""
 
     count: int = 0
     duration_ns: int = 0
@@ -192,7 +196,8 @@ class CompileEvents:
 
 @dataclass(frozen=True)
 class Logged:
-    """The logging library that took most time. `step_ns` is its mean time per training step, with calls between steps."""
+    """The logging library that took most time. `step_ns` is its mean time per step, including calls between the
+    steps."""
 
     name: str
     calls: int
@@ -202,10 +207,10 @@ class Logged:
 
 @dataclass(frozen=True)
 class Shift:
-    """A change at index `at` of the given steps. `before_ns` and `after_ns` are the medians on both sides.
+    """A lasting change of the step time at index `at` of the given steps. `before_ns` and `after_ns` are the medians.
 
-    A block of steps fits if its median lies on its own side of the middle of these two. `held_frac` is the share of
-    fitting blocks before or after the change, whichever is smaller.
+    A block of steps fits if its median is nearer to the median of its own side than to the other one. `held_frac` is
+    the share of fitting blocks before or after the change, whichever is smaller.
     """
 
     at: int
@@ -230,7 +235,7 @@ class SlowConvolutions:
 
 @dataclass(frozen=True)
 class AnomalyWork:
-    """The work of anomaly detection per step.
+    """The work per step of PyTorch's anomaly detection.
 
     `nodes` is the number of backward nodes; the forward keeps a traceback for each node. `checks_ns` is the time of the
     checks for NaN that follow the nodes.
@@ -246,8 +251,8 @@ class ModelCalls:
 
     `padded` calls had rows that are filled up to `width`, which is 0 for several widths. `useful_frac` is the share of
     all calls that is not padding, `longest_frac` the same for the longest row of each call. `again` calls gave the
-    result of an earlier call in their step. Of the `compared` rows of calls without gradients, `known` rows had
-    occurred in an earlier examined step, with the same result. The times are those of the calls. `wide_fracs` are the
+    result of an earlier call in the same step, in `again_ns`. Of the `compared` rows of calls without gradients,
+    `known` rows had occurred in an earlier examined step, with the same result, in `known_ns`. `wide_fracs` are the
     shares of forward and backward that grow with the width and with the square of the width, None if unknown.
     """
 
@@ -270,12 +275,12 @@ class ModelCalls:
 
 @dataclass(frozen=True)
 class UnusedGradients:
-    """Parameters whose gradients no update used, and their number. An optimizer has `held` of them; `updated` is the
-    number of all updated parameters.
+    """Parameters whose gradients no update used: `parameters` numbers, of which an optimizer has `held`. `updated` is
+    the number of all updated parameters.
 
     `nodes` are ranges of backward nodes that computed only such gradients, in the steps from `step` on. A range has the
     first and last number, how often the nodes ran before, and 2 for whole nodes or 1 for a part of them.
-    `backward_frac` is the share of these nodes in the backward, None if no detailed window shows it.
+    `backward_frac` is the share of these nodes in the time of the backward, None if no detailed window shows it.
     """
 
     parameters: int
@@ -288,18 +293,18 @@ class UnusedGradients:
 
 @dataclass(frozen=True)
 class Kinds:
-    """The work that depends on settings, as shares of the detailed steps; 0 without such work.
+    """Kinds of work that depend on settings, as shares of the steps that torch.profiler recorded; 0 without such work.
 
     `convolutions_frac` is for convolutions of images and volumes, with gradients. `has_channels_last` is their memory
     format, None if unknown. `scores_frac` is work on matrices of attention scores that lie in memory. `is_fallback`
-    means that `scaled_dot_product_attention` itself made them, `drops_scores` that dropout works on them.
+    means that `scaled_dot_product_attention` itself made these matrices, `drops_scores` that dropout works on them.
 
     `lookups_frac` is the backward of embeddings with gradients of all rows; a lookup reads at most `rows_frac` of these
-    rows. Tables of different shapes have `table_parameters` numbers. `pointwise_calls` is the number of small
-    elementwise operators in the backward of a step. `large_frac` is the share of operators that are long enough for
-    several threads, None if unknown. `differentiates_twice` means that a backward runs through a backward. `factorises`
-    means that a step factorises or inverts matrices, which may need double precision. `slow_products_frac` is for large
-    products in float32 on processors that run far below the usual rate.
+    rows. The tables have `table_parameters` numbers; tables of the same shape count once. `pointwise_calls` is the
+    number of small elementwise operators in the backward of a step. `large_frac` is the share of operators that are
+    long enough for several threads, None if unknown. `differentiates_twice` means that a backward runs through a
+    backward. `factorises` means that a step factorises or inverts matrices, which may need double precision.
+    `slow_products_frac` is for large float32 products on a CPU that run far below its usual rate.
     """
 
     convolutions_frac: float = 0.0
@@ -317,7 +322,7 @@ class Kinds:
     slow_products_frac: float = 0.0
 
     def find_dense_frac(self, update_frac: float, parameters: float) -> float:
-        """Return the share of the step that is spent on gradients of all rows of embeddings and on their update.
+        """Return the share of the step spent on gradients of whole embedding tables, and on updating these tables.
 
         `update_frac` is the share of the step for the update of all `parameters`.
         """
@@ -326,7 +331,7 @@ class Kinds:
 
 @dataclass(frozen=True)
 class SampledShare:
-    """A share of `samples` samples. `low_frac` to `high_frac` is the 95 % interval."""
+    """A share of `samples` stack samples. `low_frac` to `high_frac` is the 95 % interval."""
 
     samples: int
     share_frac: float
@@ -336,10 +341,10 @@ class SampledShare:
 
 @dataclass(frozen=True)
 class Sampled:
-    """The functions that ran when stacks were sampled: by combined phases, and by stages of the loader for which the
-    steps wait.
+    """The functions that ran when stacks were sampled: by one or more phases of the step, and by stages of the loader
+    for which the steps wait.
 
-    `tracebacks` is the share of the forward spent on keeping tracebacks, None with too few samples.
+    `tracebacks` is the share of the forward that anomaly detection spends on tracebacks, None with too few samples.
     """
 
     phases: Mapping[tuple[str, ...], Part]
@@ -349,8 +354,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class ChosenSteps:
-    """Training steps as equal-length arrays in time order, with the kind of each. The fields are those of
-    `StepSelection` that rules read.
+    """The training steps as equal-length arrays in time order, with flags for the kind of each step.
 
     `kept` are the steps in the average; `regular` also leaves out the first step of each epoch.
     """
@@ -371,10 +375,10 @@ def read_column(rows: pa.Table, name: str) -> Ints:
 
 @dataclass(frozen=True)
 class Steps:
-    """The training steps and their composition, as means over the steps of the average.
+    """The training steps, and the means over the steps of the average.
 
-    `rows` are training steps, aligned with `selection`; `other_rows` are all other rows. `regular_phases_ns` leave out
-    the first steps of epochs.
+    `rows` are the training steps, one for each entry of `selection`; `other_rows` are all other rows of the table, such
+    as evaluation. `regular_phases_ns` leave out the first steps of epochs.
     """
 
     rows: pa.Table
@@ -403,14 +407,15 @@ class Steps:
 
     @property
     def steady(self) -> int:
-        """The number of regular steps, which are not in the warm-up, not in a window, and not the first of an epoch."""
+        """The number of regular steps: not in the warm-up, not in a detailed window, and not the first of an epoch."""
         return int(self.selection.regular.sum())
 
     def share(self, *names: str) -> float:
-        """Return the share of the mean step that the phases take."""
+        """Return the share of the mean step that the phases with these names take."""
         return sum(self.phases_ns[name] for name in names) / self.mean_ns if self.mean_ns else 0.0
 
     def find_growth(self, before: Ints, after: Ints) -> dict[str, float]:
-        """Return the growth of each phase's median in ns, from the steps at indices `before` to those at `after`."""
+        """Return by how many ns the median of each phase grows, from the steps at indices `before` to those at
+        `after`."""
         values = {name: read_column(self.rows, f"{name}_ns") for name in PHASE_NAMES}
         return {name: float(np.median(times[after]) - np.median(times[before])) for name, times in values.items()}
