@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.arrays import from_texts, to_integers
+from collector.format.arrays import encode_texts, from_numbers, from_texts, to_integers
 from collector.format.intervals import Floats, Ints, Mask
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.wording import form_plural, format_number_of
@@ -227,7 +227,7 @@ def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
     """Return a column of integers or flags as int64. Null becomes `absent`."""
     values = table.column(name)
     if values.null_count:
-        values = values.cast(pa.int64()).fill_null(absent)
+        values = values.cast(pa.int64()).fill_null(from_numbers(np.array([absent], np.int64))[0])
     elif values.type != pa.int64():
         values = values.cast(pa.int64())
     return to_integers(values)
@@ -391,9 +391,9 @@ def number_batches(steps: pa.Table) -> pa.Table:
     Batches are numbered from 1; in a section of a run, from the number given to `mark_first_batch`.
     """
     batches = steps.filter(is_kind(steps, "eval"))
-    kinds = pa.array(["train"] * batches.num_rows, pa.string()).dictionary_encode()
+    kinds = encode_texts(["train"] * batches.num_rows)
     first = int((steps.schema.metadata or {}).get(_FIRST_BATCH, 1))
-    numbers = pa.array(np.arange(first, first + batches.num_rows), pa.int64())
+    numbers = from_numbers(np.arange(first, first + batches.num_rows, dtype=np.int64))
     numbered = batches.set_column(batches.schema.get_field_index("step"), "step", numbers)
     return numbered.set_column(batches.schema.get_field_index("kind"), "kind", kinds)
 

@@ -1,7 +1,7 @@
-"""A check of the runs of the base, the version of the code with which the user's version is compared: list the modules
-that Python loaded from the user's checkout instead of the base's.
+"""A check of runs of the base. The base is the version of the code with which the user's version is compared.
 
-Such modules would be compared with themselves, and the figures would not show it.
+The check lists the modules that Python loaded from the user's checkout instead. Both runs then use the same module, and
+the figures do not show it.
 """
 
 from __future__ import annotations

@@ -58,7 +58,10 @@ class PointsSignal(Signal):
             self._watch_gradients(module)
 
     def _find_by_path(self, module: Any) -> None:
-        """Search a module for submodules at the paths of both points. The outermost module comes first."""
+        """Place the points that the user gave by path, at the submodules of `module` with these paths.
+
+        A forward calls its outermost module first, so the paths begin there.
+        """
         if not self._names:
             self._names.update(dict.fromkeys(path for path, _ in islice(module.named_modules(), MOST_NAMES) if path))
         if not self._patched and (part := _find_part(module, self._forward)) is not None:

@@ -83,7 +83,7 @@ class _TimedBuffer(deque[Any]):
 
 
 class _TimedLock:
-    """The timed lock of the pipe that all workers write to."""
+    """A replacement for the lock of the pipe that all workers write to. It times the waits for the lock."""
 
     def __init__(self, lock: Any, probe: SendProbe) -> None:
         self._lock = lock

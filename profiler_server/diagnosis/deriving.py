@@ -99,9 +99,9 @@ def _choose_prefetch(model: LoopModel) -> int:
 
 
 def _find_fewer(case: Case, workers: int) -> int | None:
-    """Return a number of workers, at most that of the cores, that keeps the step as short as now.
+    """Return a number of workers that the cores suffice for and that keeps the step as short as the present `workers`.
 
-    None if the step would get longer, if there are no more workers than cores, or if the simulation is not trusted.
+    None if the step would get longer, if the cores suffice for `workers`, or if the simulation is not trusted.
     """
     loop, most = case.loading.loop, max(1, int(case.host.cores))
     if workers <= case.host.cores or not loop.trusted or case.loading.cpu_need <= CAPPED_NEED:

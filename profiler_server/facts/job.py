@@ -35,8 +35,8 @@ class Cause:
 
 @dataclass(frozen=True)
 class Garbage:
-    """Garbage collection that pauses the ranks at different steps. `chance` is the share of steps in which one rank
-    pauses.
+    """Garbage collection that pauses the ranks at different steps. `chance` is the share of steps in which a single
+    rank pauses.
 
     The mean step would be `gain_ns` shorter if all ranks paused at the same step.
     """

@@ -160,7 +160,9 @@ class StandstillAssembler(Assembler):
         return max(self._least_ns, min(usual_ns, MOST_STEPS_NS), SILENCES * self._longest_ns)
 
     def _end_silence(self) -> None:
-        """End a silence. A standstill is kept. Regular standstills and other silences raise the limit for silences."""
+        """Note that the silence is over. If it was a standstill, keep it. If it was none, or one of several as long, raise
+        the limit of silences.
+        """
         if self._still_ns >= self._least_ns:
             self._silences_ns.append(self._still_ns)
         if self._found is None:

@@ -28,9 +28,9 @@ class Graph:
     """Nodes in an order in which each node follows all its dependencies. Times are ns since the start of the window.
 
     `row` is the slice of a node, -1 for a mark without length. `chain` is the previous node of its thread or stream;
-    `gap_ns` is the least time between both. `launch` is the call that launched the node; `lag_ns` is the least time
-    from the begin of this call. `after` has the nodes that must end before a node begins. `awaits` has the nodes that
-    must end before a node ends. Both have the least time in between. `begin_ns` and `end_ns` are as measured.
+    `gap_ns` is the least time from the end of that node. `launch` is the call that launched the node; `lag_ns` is the
+    least time from the begin of this call. `after` maps a node to the nodes that must end before it begins, `awaits` to
+    those that must end before it ends, each with the least time in ns. `begin_ns` and `end_ns` are as measured.
     """
 
     window: Window

@@ -1,4 +1,4 @@
-"""Limits for naming functions from sampled stacks."""
+"""Limits of sampled stacks: how many samples and which share of the time a function needs to be named."""
 
 from __future__ import annotations
 

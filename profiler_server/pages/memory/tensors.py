@@ -53,7 +53,7 @@ class MomentView:
 
 @dataclass(frozen=True)
 class TensorView:
-    """One device. `origin_ns` is the zero of the chart's axis, in ns since the run's epoch."""
+    """The memory of one device by tensors. `origin_ns` is the zero of the chart's axis, in ns since the run's epoch."""
 
     devices: tuple[Link, ...]
     stats: tuple[Stat, ...]
