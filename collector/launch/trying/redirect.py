@@ -195,7 +195,7 @@ class Redirect:
         return real if self._is_inside else path
 
     def _make_parents(self, real: str, there: str) -> None:
-        """Make the parent folders of `there`, the trial's copy of the file `real`, if the script sees a folder for `real`."""
+        """Make the parent folders of `there`, the trial's copy of the file `real`, if the script finds the folder of `real`."""
         parent = os.path.dirname(real)
         if not self._is_removed(parent) and _is_folder(parent):
             _make_folders(os.path.dirname(there))

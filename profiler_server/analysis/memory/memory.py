@@ -79,8 +79,8 @@ class MemoryTrace:
 
     @cached_property
     def has_addresses(self) -> bool:
-        """Return whether the trace has addresses, which distinguish blocks. Without them (before PyTorch 1.11) totals
-        lack, too.
+        """Return whether the trace has addresses, which distinguish blocks. Without them (before PyTorch 1.11), the
+        totals are missing, too.
         """
         return bool((self.address != -1).any())
 
