@@ -1,1 +1,1 @@
-"""Reads run directories and explains them: store, analysis, rules, timeline, pages, web, cli. Never imports torch."""
+"""Reads folders of runs and explains them: store, analysis, rules, timeline, pages, web, cli. Never imports torch."""

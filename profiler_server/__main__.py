@@ -1,4 +1,4 @@
-"""The entry of `profiler-server`, which also works without the libraries that the server needs."""
+"""The start of `profiler-server`. If a library that the server needs is missing, it says what to install."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `profiler-server`. Exit codes: 0 good, 1 a gate failed, 2 bad input with one line on stderr."""
+"""The command `profiler-server`. Exit codes: 0 good, 1 a gate failed, 2 bad input, with one line on stderr."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BAD_INPUT = 2
 
 
 class _BareFlags:
-    """A mix-in for command classes. The help shows no type for a flag, because a flag takes no value."""
+    """A mix-in for commands whose help shows no type behind a flag, because a flag takes no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -30,9 +30,9 @@ class _BareFlags:
 
 
 class _Command(_BareFlags, TyperCommand):
-    """A sub-command. An option whose metavar ends with … takes all words up to the next option.
+    """A sub-command. An option whose metavar ends with … takes all following words up to the next option.
 
-    Such an option can take, for example, all files that match a shell pattern.
+    So the shell can put all files that match a pattern behind such an option.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -50,7 +50,7 @@ class _Group(_BareFlags, TyperGroup):
 
 
 def _repeat_options(words: list[str], greedy: set[str]) -> list[str]:
-    """Repeat a greedy option before each of its words: `--against x y` becomes `--against x --against y`."""
+    """Repeat a greedy option before each word behind it: `--against x y` becomes `--against x --against y`."""
     found: list[str] = []
     option = ""
     for word in words:
@@ -136,8 +136,8 @@ def serve_runs(
 
 
 def choose_upload_limit(settings: Settings, limit_mib: int | None) -> int:
-    """Return the upload limit in bytes. With `limit_mib` None it is the limit in the settings, or 0 (no uploads) for a
-    server on a network and for runs behind a URL.
+    """Return the upload limit in bytes. If `limit_mib` is None, return the limit of the settings, or 0 (no uploads) for
+    a server that other machines reach, or whose runs lie behind a URL.
     """
     if limit_mib is not None:
         return limit_mib << 20
@@ -159,13 +159,13 @@ def print_version() -> None:
 
 
 def register_commands() -> None:
-    """Register every module of the commands room, with its example below its help."""
+    """Register each module in `profiler_server/commands` as a sub-command, with its example below its help."""
     for module in search_room(commands, "command").modules:
         app.command(module.NAME, cls=_Command, epilog=f"Example: {module.EXAMPLE}")(module.command)
 
 
 def main() -> None:
-    """Run the command line. A Stepscope error or an OSError becomes one line on stderr and exit code 2."""
+    """Run the command line. A StepscopeError or an OSError becomes one line on stderr, and exit code 2."""
     register_commands()
     try:
         app()

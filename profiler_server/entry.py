@@ -1,6 +1,6 @@
-"""The start of both commands. If another package shadows `collector`, a plain message names it.
+"""The start of `profiler-run` and `profiler-server`. If another package hides our `collector`, an error names it.
 
-The commands cannot start in `collector`, because another distribution may own that name.
+The two commands cannot start in `collector`, because another distribution may own that name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _CANNOT = 2
 
 
 def run_profiler() -> int:
-    """The command `profiler-run`."""
+    """Run the command `profiler-run`, and return its exit code."""
     if problem := find_shadow():
         return _refuse("profiler-run", problem)
     from collector.launch import main
@@ -21,7 +21,7 @@ def run_profiler() -> int:
 
 
 def run_server() -> int:
-    """The command `profiler-server`."""
+    """Run the command `profiler-server`, and return its exit code."""
     if problem := find_shadow():
         return _refuse("profiler-server", problem)
     from profiler_server.__main__ import main
@@ -31,7 +31,7 @@ def run_server() -> int:
 
 
 def find_shadow() -> str:
-    """Return an error if another package shadows our `collector`, or if our package cannot be imported; else empty."""
+    """Return an error text if another package hides our `collector`, or if ours cannot be imported; "" for neither."""
     try:
         import collector
     except ImportError as error:

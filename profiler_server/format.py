@@ -1,9 +1,9 @@
 """The formats of figures on the screen and in texts. No other module formats milliseconds, percent and mebibytes.
 
 Texts are in the files of `words`: an entry for each kind of fact, with a text for each case. An entry `a.b` inherits
-the texts of the entry `a`. A text that is code, not prose, begins in the line below the text's name. A field is a
-figure with its format: `{limits.DRIFT_FRAC:share}`. `{ranks:was|were}` is the first word if the number `ranks` is one,
-else the second.
+the texts of the entry `a`. A text that is code, not prose, begins in the line below the text's name. A field of a text
+is a figure with its format: `{limits.DRIFT_FRAC:share}`. `{ranks:was|were}` is the first word if the number `ranks` is
+one, else the second.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def format_share(value_frac: float | None) -> str:
 
 
 def format_sampled(share_frac: float, error_frac: float) -> str:
-    """Return a share that was estimated from samples, with its error: `61 ± 9 %`. Both are whole percents, the error at
-    least 1.
+    """Return a share that was estimated from samples, with its error: `61 ± 9 %`. Both are in whole percents; the error
+    is at least 1.
     """
     return f"{round(100 * share_frac)} ± {max(round(100 * error_frac), 1)} %"
 
 
 def format_change(change_frac: float) -> str:
-    """Return a relative change as percent with its sign, `+3.0 %`; without a sign if it rounds to zero."""
+    """Return a relative change as percent with its sign, `+3.0 %`; without a sign if the percent rounds to zero."""
     text = f"{100.0 * change_frac:+.1f} %"
     return text[1:] if text[1:] == "0.0 %" else text.replace("-", "−")
 
@@ -87,8 +87,8 @@ def format_difference(change_ns: float) -> str:
 def format_shares(values_frac: Sequence[float], firm: Collection[int] = ()) -> tuple[str, ...]:
     """Return the shares of a whole as percent with one decimal, rounded so that they add up to the whole.
 
-    Shares at the indexes `firm` are rounded alone, if the others can absorb the difference. So a share that is on
-    several pages has the same text everywhere.
+    Shares at the indexes `firm` are rounded alone, if the remaining shares can absorb the rounding error. So a share
+    that several pages show has the same text on each page.
     """
     exact = [1000.0 * value for value in values_frac]
     tenths = [math.floor(value) for value in exact]
@@ -107,9 +107,9 @@ _QUOTED_PHASES = ("data_wait", "h2d", "communication")
 
 
 def format_phase_shares(shares_frac: Mapping[str, float]) -> dict[str, str]:
-    """Return the share of each phase of a step as text, the same on every page.
+    """Return the share of each phase of a step as text, which is the same on every page.
 
-    The shares add up to the whole as in `format_shares`. A share below 0.1 % has two decimals instead of `0.0 %`.
+    The texts add up to the whole as in `format_shares`. A share below 0.1 % has two decimals instead of `0.0 %`.
     """
     firm = [index for index, name in enumerate(shares_frac) if name in _QUOTED_PHASES]
     shown = format_shares(tuple(shares_frac.values()), firm)
@@ -120,7 +120,7 @@ def format_phase_shares(shares_frac: Mapping[str, float]) -> dict[str, str]:
 
 
 def describe_micro_batches(count: int, noun: str = "step") -> str:
-    """Return a sentence on gradient accumulation, empty if a step has one batch."""
+    """Return a sentence on the micro-batches of a step (gradient accumulation); "" if `count` is below 2."""
     if count < 2:
         return ""
     return (
@@ -130,7 +130,7 @@ def describe_micro_batches(count: int, noun: str = "step") -> str:
 
 
 def format_bytes(value: float | None) -> str:
-    """Return bytes in binary units, `1.5 GiB`; n/a for None."""
+    """Return bytes in binary units, `1.5 GiB`; n/a for None, NaN and infinity."""
     if value is None or not math.isfinite(value):
         return ABSENT
     for size, unit in _BYTE_UNITS:
@@ -147,7 +147,7 @@ def format_count(value: float | None) -> str:
 
 
 def format_rate(value_per_s: float | None, unit: str) -> str:
-    """Return a rate in decimal units, `624 TFLOP/s` for the unit FLOP/s; n/a for None."""
+    """Return a rate with a decimal prefix, `624 TFLOP/s` for the unit FLOP/s; n/a for None, NaN and infinity."""
     if value_per_s is None or not math.isfinite(value_per_s):
         return ABSENT
     for size, prefix in _RATE_PREFIXES:
@@ -157,8 +157,8 @@ def format_rate(value_per_s: float | None, unit: str) -> str:
 
 
 def shorten_middle(name: str, limit: int = 60) -> str:
-    """Shorten a long name by cutting out its middle, where kernel names differ least. Characters that reverse text are
-    removed.
+    """Return a name of at most `limit` characters, with its middle cut out, where kernel names differ least. Characters
+    that reverse text are removed.
     """
     name = name.translate(_TURNS)
     if len(name) <= limit:
@@ -168,12 +168,12 @@ def shorten_middle(name: str, limit: int = 60) -> str:
 
 
 def clean_name(name: str, limit: int = 100) -> str:
-    """Return a user's name for a terminal or XML: at most `limit` characters, with `?` for each unprintable character."""
+    """Return a user's name for a terminal or XML: at most `limit` characters, with `?` for unprintable ones."""
     return shorten_middle("".join(letter if letter.isprintable() else "?" for letter in name), limit)
 
 
 def format_cores(cores: float) -> str:
-    """Return the number of usable processors as text, `2.5 usable cores`; a container's quota may be fractional."""
+    """Return a number of usable cores as text, `2.5 usable cores`. The quota of a container may be fractional."""
     return f"{cores:g} usable {'core' if cores == 1 else 'cores'}"
 
 
@@ -183,8 +183,8 @@ def format_steps(numbers: Iterable[int], limit: int = 6) -> str:
 
 
 def say_cut(steps: Sequence[int], durations_ns: Sequence[int], noun: str) -> str:
-    """Return a sentence on the steps that a chart cuts off at its top; it begins with a space. The lists must not be
-    empty.
+    """Return a sentence, after a space, on the steps that a chart cuts off at its top. `steps` has the numbers of these
+    steps, which are at least one.
     """
     longest = max(range(len(steps)), key=lambda at: durations_ns[at])
     name, length = f"{noun} {steps[longest]:,}", format_duration(durations_ns[longest])
@@ -194,7 +194,7 @@ def say_cut(steps: Sequence[int], durations_ns: Sequence[int], noun: str) -> str
 
 
 def find_runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the first and the last number of each range without a gap, in ascending order."""
+    """Return first and last number of each range of consecutive numbers, in ascending order."""
     runs: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:
@@ -205,7 +205,7 @@ def find_runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def format_runs(runs: Sequence[tuple[int, int]], limit: int = 6) -> str:
-    """Return ranges, each given as first and last number, as text in the form of `format_steps`."""
+    """Return ranges, each a first and a last number, as text in the form of `format_steps`."""
     shown = ", ".join(f"{first:,}" if first == last else f"{first:,}–{last:,}" for first, last in runs[:limit])
     left_out = sum(last - first + 1 for first, last in runs[limit:])
     return f"{shown} and {left_out:,} more" if left_out else shown
@@ -262,7 +262,7 @@ def _count(value: int | Sized) -> int:
 
 @cache
 def read_texts() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-    """Read the texts below the folder `words`, by folder, entry and name of the text."""
+    """Read the texts below the folder `words`, by name of the folder, name of the entry and name of the text."""
     folders = Path(__file__).with_name("words").glob("*/")
     return {
         path.name: _read_entries("\n".join(one.read_text("utf-8") for one in sorted(path.glob("*.txt"))))
@@ -280,7 +280,7 @@ def _read_entries(texts: str) -> Mapping[str, Mapping[str, str]]:
 
 
 def _read(text: str) -> str:
-    """Return a text as it is shown: the lines of code unchanged, the lines of prose joined into one."""
+    """Return a text as it is shown. Lines of code stay as they are, lines of prose are joined into one."""
     return textwrap.dedent(text).strip() if text.startswith("\n") else re.sub(r"\s*\n\s*", " ", text.strip())
 
 
@@ -289,8 +289,8 @@ def fill_in(text: str, values: Mapping[str, object]) -> str:
 
 
 def say(entry: str, text: str, **values: object) -> str:
-    """Return the sentence `text` of `entry`, filled with `values`. A part of it in brackets is left out if a value in
-    the part is None, 0 or "".
+    """Return the sentence `text` of `entry`, filled with `values`. A part of it in brackets is left out if one of the
+    values in this part is None, 0 or "".
     """
     return "".join(_say_part(part, values) for part in re.split(r"(\[[^]]*\])", read_texts()["sentences"][entry][text]))
 
@@ -303,10 +303,10 @@ def _say_part(part: str, values: Mapping[str, object]) -> str:
 
 
 def say_gain(suggestion: object, mean_ns: float | None = None) -> str:
-    """Return text on the predicted step time of a suggestion, else on the bound of this time, else that neither is
-    known.
+    """Return text on the gain of a suggestion: by the least step time that is possible, else by the predicted one, else
+    that neither is known.
 
-    `suggestion` is a Suggestion, or its mapping in `report --json`. `mean_ns` is the present mean step.
+    `suggestion` is a Suggestion, or its mapping in `report --json`. `mean_ns` is the present mean step, if it is known.
     """
     fields = suggestion if isinstance(suggestion, Mapping) else vars(suggestion)
     values = {**fields, "mean_ns": mean_ns}
@@ -318,5 +318,5 @@ def say_gain(suggestion: object, mean_ns: float | None = None) -> str:
 
 
 def name_kind(fact: object) -> str:
-    """Return the name of a fact's type for texts and reports: `left_out` for LeftOut."""
+    """Return the name of a fact's type in snake case, for texts and reports: `left_out` for LeftOut."""
     return re.sub(r"\B([A-Z])", r"_\1", type(fact).__name__).lower()

@@ -1,4 +1,4 @@
-"""The type of a page: the contract between `profiler_server/pages/*.py` (plug-ins), the web room and the templates."""
+"""The type of a page: the contract between the modules in `profiler_server/pages`, the web app and the templates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Notice:
     """The reason why a panel shows no data: not collected (`off`), nothing yet (`empty`), being computed (`pending`) or
     `failed`.
 
-    `remedy` is code or advice.
+    `remedy` is code or advice that brings the data, "" if there is none.
     """
 
     state: PanelState
@@ -25,14 +25,14 @@ class Notice:
 
 @dataclass(frozen=True)
 class Page:
-    """One page of a run. A page module of `profiler_server/pages` declares it as PAGE; no list names it.
+    """One page of a run. A module in `profiler_server/pages` declares it as PAGE; pages are found, and no list names
+    them.
 
     `slug` is the last segment of the URL `/runs/{id}/{slug}`, empty for Overall. `key` is the shortcut key after `g`.
     `build` returns a frozen dataclass with exactly the fields that `template` uses. Its argument is the PageRequest. If
-    the page's package has a module `asking`, the argument is instead the result of the `ask` of that module, so that
-    the page knows nothing of runs and files. `follows_steps` means that the page shows only the steps of the filter.
-    Other pages show a note at their top.
-    """
+    the page's package has a module `asking`, the argument is instead the result of `ask` in that module, so that the
+    page knows neither runs nor files. `follows_steps` means that the page shows only the steps of the filter. Pages
+    that do not follow the filter say so at their top."""
 
     slug: str
     title: str

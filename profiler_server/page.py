@@ -1,4 +1,4 @@
-"""The request for a page, and notices for sections that have nothing to show."""
+"""The request for a page, and notices for sections of pages that have nothing to show."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PageRequest:
-    """The input of a page. `query` is the query of the URL; its size and number of entries have been checked."""
+    """The input of a page. `query` is the query of the URL; its size and its number of entries have been checked."""
 
     run: Run
     run_id: str
@@ -39,15 +39,15 @@ class PageRequest:
 
     @property
     def chosen_steps(self) -> RankRun:
-        """Return the rank with only the selected steps in its tables."""
+        """Return the rank with only the steps of the filter in its tables."""
         return self.rank_run.through(self.steps)
 
 
 def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> Notice | None:
-    """Return why a table of a rank cannot be shown; None if it can be shown.
+    """Return a notice on why a table of a rank cannot be shown; None if it can be shown.
 
-    `title` and `remedy` are used for a table that is missing, empty or switched off. Raises TableMissingError,
-    TableBrokenError or NewerSchemaError if the rank's own manifest cannot be read.
+    `title` and `remedy` are for a table that is missing, empty or switched off. Raises TableMissingError,
+    TableBrokenError or NewerSchemaError if the manifest of the rank cannot be read.
     """
     status = rank.status(table)
     if status.state == "there":
@@ -64,7 +64,7 @@ def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> 
 
 
 def read_steps(rank: RankRun, title: str) -> StepRows | Notice:
-    """Return the steps of a rank, or a notice with this title if it has no step. Raises as `RankRun.table` does."""
+    """Return the steps of a rank; or a notice with this title if the rank has none. Raises as `RankRun.table` does."""
     absence = explain_absence(rank, "steps", title, RECORD_REMEDY)
     if absence is not None:
         return absence
@@ -73,9 +73,9 @@ def read_steps(rank: RankRun, title: str) -> StepRows | Notice:
 
 
 def choose_remedy(rank: RankRun, table: str, remedy: str) -> str:
-    """Return the code that the user can write so that the next run has the table; "" if no code would help.
+    """Return the code that makes the next run of the user record the table; "" if no code would help.
 
-    `remedy` is the code that switches on the table's option. If detailed windows were already on, the code for an
+    `remedy` is the code that switches the table's option on. If detailed windows were already on, the code for an
     earlier window is returned instead.
     """
     if table in _OPTIONAL:
@@ -97,7 +97,7 @@ def _infers(rank: RankRun) -> bool:
 
 
 def explain_nothing(rank: RankRun, table: str) -> str:
-    """Return why a table was never written or has no row; "" if this function knows no reason."""
+    """Return why a table was never written or has no row; "" if the reason is not one of those known here."""
     manifest = rank.manifest
     if manifest.is_trace and table in _OPTIONAL:
         return _NEVER_IN_TRACE
@@ -108,7 +108,7 @@ def explain_nothing(rank: RankRun, table: str) -> str:
 
 
 def explain_import(rank: RankRun, table: str) -> Notice | None:
-    """Return why an imported trace lacks a table that its profiler could have recorded, and how to record it.
+    """Return a notice on why an imported trace lacks a table that its profiler could have recorded, with the remedy.
 
     None for a run that Stepscope recorded, and for a table that no trace can fill.
     """
@@ -167,7 +167,7 @@ _NOTHING = {
 
 
 def explain_delay(delay: NotReady) -> Notice:
-    """Return the notice for a result that is not ready yet."""
+    """Return a notice for a result that is not ready: it is still being computed, or it is too large to compute."""
     return (
         Notice("pending", "Being computed …", delay.reason)
         if delay.pending
@@ -176,8 +176,8 @@ def explain_delay(delay: NotReady) -> Notice:
 
 
 def build_part(title: str, make: Callable[[], T | Notice | NotReady]) -> tuple[T | None, Notice | None]:
-    """Build one section of a page. If it fails, is not ready, or has nothing to show, return a notice, so that the
-    other sections remain.
+    """Return one section of a page and None. If `make` fails, is not ready, or has nothing to show, return None and a
+    notice, so that the remaining sections are shown.
     """
     try:
         made = make()

@@ -1,4 +1,4 @@
-"""The settings of a server. Their defaults are only in this module."""
+"""The settings of a server. No other module holds their defaults."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ TOKEN_FORM = re.compile(r"[A-Za-z0-9._~-]{16,256}")
 class Settings:
     """The settings of a server.
 
-    `allowed_hosts` are further host names that browsers may use for the server, such as a proxy's. `upload_limit_bytes`
-    is the largest upload from a browser; 0 refuses all uploads. `import_memory_bytes` is the memory limit of the
-    process that imports an upload. `otlp_endpoint` is the receiver of OpenTelemetry metrics, empty for none.
+    `allowed_hosts` are further host names for browsers, such as that of a proxy. `upload_limit_bytes` is the largest
+    upload from a browser; 0 refuses all uploads. `import_memory_bytes` is the memory limit of the process that imports
+    an upload. `otlp_endpoint` is the URL for OpenTelemetry metrics, "" for no metrics.
 
     Without a `token`, a server on loopback answers everyone who reaches it, and a server on a network answers nobody.
     """
@@ -45,7 +45,7 @@ class Settings:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Return whether an address is of this machine only: `localhost`, ::1, or any of 127.0.0.0/8."""
+    """Return whether an address can be reached from this machine only: `localhost`, ::1, or any in 127.0.0.0/8."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""The panel with the functions of a phase or a stage. Two pages use it."""
+"""The panel with the functions that take the time of a phase or a stage. Two pages show it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEAST_FRAC = 0.01
 
 @dataclass(frozen=True)
 class FunctionRow:
-    """A named function; `path` is the full path of its file, with the line."""
+    """A named function. `path` is the full path of its file, with the line. `bar` is its share in percent."""
 
     function: str
     caller: str
@@ -42,8 +42,8 @@ class FunctionRow:
 
 @dataclass(frozen=True)
 class StackPart:
-    """A phase or a stage. `lead` names the function with the largest share, or is the reason why none is named. With
-    `is_open` the part is unfolded at first.
+    """A phase or a stage. `lead` names the function with the largest share, or says why none is named. `is_open` means
+    that the part is unfolded at first.
     """
 
     label: str
@@ -56,7 +56,7 @@ class StackPart:
 
 @dataclass(frozen=True)
 class StackPanel:
-    """The parts of the panel, or a notice on why there are none."""
+    """The parts of the panel, or a notice on why there are none. `note` says how samples are counted."""
 
     notice: Notice | None
     parts: tuple[StackPart, ...]
@@ -64,7 +64,7 @@ class StackPanel:
 
 
 def build_phase_panel(rank: RankRun) -> StackPanel | None:
-    """Return the functions of each phase; None for a trace without stacks."""
+    """Return the panel with the functions of each phase; None for a trace without stacks."""
     found = _read(rank)
     if not isinstance(found, Stacks):
         return found
@@ -74,7 +74,7 @@ def build_phase_panel(rank: RankRun) -> StackPanel | None:
 
 
 def build_stage_panel(rank: RankRun, loader: int | None) -> StackPanel | None:
-    """Return the functions of each stage of the DataLoader with number `loader`; None for a trace without stacks."""
+    """Return the panel with the functions of each stage of DataLoader `loader`; None for a trace without stacks."""
     found = _read(rank)
     if not isinstance(found, Stacks):
         return found

@@ -1,5 +1,5 @@
-"""Shared elements of pages: figures, components of a time, choices, small tables. `macros.html` and `strip.html` draw
-them.
+"""Shared elements of pages: figures, parts of a time, choices, small tables. The templates `macros.html` and
+`strip.html` draw these elements.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from profiler_server.format import format_duration, format_shares
 
 @dataclass(frozen=True)
 class Stat:
-    """A named figure and its meaning. `page` is the page that explains it. With `pending`, the figure is still being
-    computed.
+    """A named figure, with a note on its meaning. `page` is the slug of the page that explains the figure, None for no
+    page. `pending` means that the figure is still being computed.
     """
 
     label: str
@@ -25,7 +25,7 @@ class Stat:
 
 @dataclass(frozen=True)
 class Part:
-    """A component of a time. `color` is a category; `share_frac` is the filled part of the bar.
+    """One part of a time. `color` names a category of colours. `share_frac` is the filled part of the bar.
 
     `carrier` is the step that holds most of this time, None if no single step does.
     """
@@ -41,7 +41,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Link:
-    """A choice on a page. `query` is the complete query of the URL that it opens."""
+    """A choice on a page. `query` is the complete URL query that it opens. `current` marks the choice that is open."""
 
     label: str
     query: Mapping[str, str]
@@ -52,8 +52,8 @@ class Link:
 class TextTable:
     """A table of formatted text. `left_out` is the number of rows that are not shown.
 
-    `bars` holds a percentage per row, `spans_ns` a range on the timeline per row. Each is empty if the table has none.
-    """
+    `bars` has the percentage of a bar for each row, `spans_ns` begin and end of each row on the timeline. Each of the
+    two is empty if the table has none."""
 
     title: str
     columns: tuple[str, ...]
@@ -65,7 +65,7 @@ class TextTable:
 
 
 def build_parts(words: Iterable[tuple[str, str, str]], values_ns: Iterable[float], whole_ns: float) -> tuple[Part, ...]:
-    """Return the components of a whole. `words` has label, colour and meaning of each, `values_ns` its time."""
+    """Return the parts of a whole. `words` has label, colour and meaning of each part, `values_ns` its time."""
     values = list(values_ns)
     fractions = [value / whole_ns if whole_ns else 0.0 for value in values]
     return tuple(

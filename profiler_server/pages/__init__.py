@@ -1,4 +1,4 @@
-"""One module per page; each returns a typed context for its template.
+"""The pages of a run. `build` of each module or package here returns a typed context for the page's template.
 
-Must not import another page, a rule, the web room, or torch.
+A page must not import another page, a rule, `profiler_server/web`, or torch.
 """

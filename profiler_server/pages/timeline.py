@@ -1,4 +1,4 @@
-"""The Timeline page: every slice of a rank, with totals, search, and the download as a trace."""
+"""The Timeline page: all slices of a rank, with totals, a search, and the download as a trace file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROPOSED = 3
 
 @dataclass(frozen=True)
 class Together:
-    """The field for choosing ranks, and a sentence on their clocks. At most `most` ranks can be chosen."""
+    """The field for choosing ranks, at most `most`. `sentence` is on their clocks, `problem` on an invalid choice."""
 
     text: str
     most: int
@@ -42,7 +42,7 @@ class Together:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The ranks shown together, empty for a page of one rank; `clocks` is in the viewer's format."""
+    """The ranks shown together, empty if only one rank is shown. `clocks` is in the format that the viewer reads."""
 
     together: Together | None
     ranks: tuple[int, ...] = ()
@@ -50,10 +50,10 @@ class Chosen:
 
 
 def read_chosen(request: PageRequest) -> Chosen:
-    """Return the ranks that `?ranks=5,0,3` names, and their clocks. A rank in `?rank=` comes first.
+    """Return the ranks that `?ranks=5,0,3` names, and the clocks of these ranks. The rank in `?rank=` comes first.
 
-    The first rank's clock is the reference, and totals are those of the first rank. Without `?ranks=`, a choice is
-    proposed. If the ranks cannot be shown together, the result has no ranks, but the reason.
+    The clock of the first rank is the reference, and the totals are of that rank. Without `?ranks=`, some ranks are
+    proposed. If the ranks cannot be shown together, the result has no ranks, and `together.problem` gives the reason.
     """
     if len(request.ranks) < 2:
         return Chosen(None)
@@ -80,7 +80,7 @@ DEVICE_WORK = ("kernel", "memcpy", "memset", "communication")
 
 @dataclass(frozen=True)
 class TimelinePage:
-    """The context of timeline.html. `data` is the viewer's initial data, `first_tile` the query of its first tile."""
+    """The context of timeline.html. `data` is the viewer's initial data, `first_tile` the query of the first tile."""
 
     notice: Notice | None
     partial: Notice | None
@@ -95,9 +95,9 @@ class TimelinePage:
 
 
 def build(request: PageRequest) -> TimelinePage:
-    """Build the page. A large timeline is prepared in the background; the page then shows the progress.
+    """Build the page. A large timeline is prepared in the background, and the page shows the progress meanwhile.
 
-    `?ranks=5,0,3` shows several ranks below each other, on the clock of the first rank.
+    `?ranks=5,0,3` shows several ranks below each other, on the clock of the first of them.
     """
     chosen = read_chosen(request)
     if chosen.ranks:
@@ -146,7 +146,7 @@ def _show_failure(page: TimelinePage, rank: RankRun, error: Exception, advice: s
 
 
 def _open_step(page: TimelinePage, rank: RankRun, asked: str) -> TimelinePage:
-    """Return the page, with the viewer opened at the step in the URL, or a notice if the rank has no such step."""
+    """Return the page opened at the step `asked` of the URL, or with a notice if the rank recorded no such step."""
     if not asked:
         return page
     span = _find_step(rank, int(asked)) if asked.isascii() and asked.isdigit() and len(asked) <= 15 else None
@@ -158,8 +158,8 @@ def _open_step(page: TimelinePage, rank: RankRun, asked: str) -> TimelinePage:
 
 
 def _find_step(rank: RankRun, number: int) -> tuple[int, int] | None:
-    """Return begin and end of a training step with a margin, in ns since the run's epoch; None if there is no such
-    step."""
+    """Return begin and end of a training step, with a margin on both sides, in ns since the run's epoch; None if the
+    rank has no such step."""
     if rank.status("steps").state != "there":
         return None
     steps = rank.table("steps", ("step", "kind", "start_ns", "duration_ns"))
@@ -173,7 +173,7 @@ def _find_step(rank: RankRun, number: int) -> tuple[int, int] | None:
 
 
 def _find_partial(rank: RankRun) -> Notice | None:
-    """Return a notice on what the timeline lacks, None if it is complete. Damaged tables come before missing slices."""
+    """Return a notice on the missing part of the timeline: damaged tables, else slices; None if it is complete."""
     broken = [table for table in MEASURED_TABLES if rank.status(table).state == "broken"]
     if broken:
         reason = f"Damaged: {', '.join(broken)}. The other tables of the run are shown."
@@ -197,8 +197,8 @@ def _explain_empty(rank: RankRun) -> Notice:
 
 
 def _count_slices(timeline: Timeline) -> Stat:
-    """Return the number of recorded slices. Slices drawn for steps, phases and busy time are no events, so they are
-    counted apart.
+    """Return the number of recorded slices. Slices that are only drawn (for steps, phases and busy time) have a count
+    of their own.
     """
     index, over = timeline.index, f"over {format_duration(timeline.span_ns)}"
     drawn = sum(index.derived_rows)
@@ -236,7 +236,7 @@ def _sum_totals(timeline: Timeline) -> tuple[Stat, ...]:
 
 
 def _count_phased(rank: RankRun) -> tuple[Stat, ...]:
-    """Return the figure "Phases drawn: to step N" if most steps after N have no recorded phases, else nothing."""
+    """Return the figure "Phases drawn: to step N" if most steps after N have no recorded phases, else ()."""
     if rank.status("phases").state != "there" or rank.status("steps").state != "there":
         return ()
     every = rank.table("steps", ("step", "kind"))
@@ -249,7 +249,7 @@ def _count_phased(rank: RankRun) -> tuple[Stat, ...]:
 
 
 def _read_operators(rank: RankRun) -> tuple[OperatorRow, ...]:
-    """Return the operators, with the same figures as on every other page; empty if they cannot be read."""
+    """Return the operators, with the figures of the Operators page; empty if they cannot be read."""
     try:
         return summarize_operators(rank)
     except (TableMissingError, TableBrokenError):

@@ -1,4 +1,4 @@
-"""The report on all ranks together: the rank for which the job waits and its cause, and the reason for a hang."""
+"""The report's part on all ranks together: the rank for which the others wait, the cause, and why the job hangs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _NOTHING: Mapping[str, Any] = {
 
 
 def report_end(end: End | None) -> dict[str, Any] | None:
-    """Return how the job ended or stands still: its kind, a sentence, and known details. Null if it did neither."""
+    """Return how the job ended too early, or stands still: kind, sentence, known details. None if `end` is None."""
     if end is None:
         return None
     is_told = isinstance(end, (Hang, Standing, Stop))  # other keys of the report have it
@@ -67,7 +67,7 @@ def report_end(end: End | None) -> dict[str, Any] | None:
 
 
 def report_attempts(run: Run) -> list[dict[str, Any]]:
-    """List the attempts of the run's job; empty for a job that was started once."""
+    """Return the attempts of the run's job, by number; empty for a job that was started once."""
     return [
         {
             "attempt": line.number,
@@ -83,7 +83,7 @@ def report_attempts(run: Run) -> list[dict[str, Any]]:
 def report_hang(end: End | None) -> dict[str, Any] | None:
     """Return why the job hangs, or why it hung until it was ended; None (null in JSON) if no hang is known.
 
-    The reason comes from dumps of the job's collectives, or from the recording.
+    The reason was found in dumps of the job's collectives, or in the recording.
     """
     if isinstance(end, Standing):
         return _report_standing(end)
@@ -118,7 +118,7 @@ def _report_nothing(cause: str, sentence: str) -> dict[str, Any]:
 def report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
     """Return the verdict on the ranks: which rank the others wait for, the cause, and the gain of removing the cause.
 
-    Null if the ranks cannot be judged, for example a single rank.
+    None if the ranks cannot be compared, for example if there is only one. A failure adds an entry to `warnings`.
     """
 
     def judge() -> dict[str, Any] | None:
@@ -136,7 +136,7 @@ def report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
 
 
 def list_verdict(verdict: RankVerdict) -> dict[str, Any]:
-    """Return a verdict with the keys of `report --json`. Keys of other kinds of verdict are null or empty."""
+    """Return a verdict with the keys of `report --json`. Keys that this kind of verdict lacks are null or empty."""
     comparison = verdict.comparison
     found: dict[str, Any] = {
         **_NOTHING,
@@ -185,7 +185,7 @@ def _list_latest(verdict: RankVerdict, comparison: RankComparison) -> dict[str, 
 
 
 def report_slow_call(run: Run) -> dict[str, Any] | None:
-    """Return a collective that is slow compared with the other collectives of its group; null if there is none."""
+    """Return the collective that took much longer than the others of its group would; None if there is none."""
     with Edge(lambda error: None):  # the judgement reads the same data, and warns
         ranks = summarize_ranks(run)
         if (call := find_slow_call(ranks)) is not None:
@@ -194,8 +194,8 @@ def report_slow_call(run: Run) -> dict[str, Any] | None:
 
 
 def report_what_if(run: Run, warnings: list[str]) -> dict[str, Any] | None:
-    """Return how much the differences between ranks cost the job. Null for one rank, and null with a warning if no
-    model fits the steps.
+    """Return how much the differences between ranks cost the job; None for one rank. If no model fits the steps, return
+    None and add an entry to `warnings`.
     """
     ranks = summarize_ranks(run)
     found = recall_what_if(run, ranks)

@@ -1,4 +1,4 @@
-"""The report of a run in a few lines: what it is bound by, the change to make, and the gain of the change."""
+"""The report of a run in a few lines: what bounds the step, the change to make first, and the gain of this change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from profiler_server.report.text import NOTHING_PAYS
 
 
 def write_brief(run: Run, rank: int | None = None) -> list[str]:
-    """Return a few lines on a rank, the first by default: its bound, the first change, the gain, and how its job ended.
+    """Return lines on a rank, by default the first: what bounds it, the first change, its gain, and how the job ended.
 
     A job that hangs or stands still gets one line. Raises RunError if the rank cannot be judged.
     """
@@ -66,7 +66,7 @@ def _say_gain(rank: RankRun, entry: Suggestion) -> str:
 
 
 def measure_step(rank: RankRun) -> float | None:
-    """Return the mean step of a rank in ns; None if it has no steps, or if they cannot be read."""
+    """Return the length of a rank's mean step in ns; None if the rank has no steps, or if these cannot be read."""
     with contextlib.suppress(RunError):
         times = summarize_steps(read_step_rows(rank).steps).duration_ns
         return None if times is None else times.mean

@@ -56,10 +56,10 @@ _RANKS_FRAC = 0.85
 
 @dataclass(frozen=True)
 class Reporting:
-    """The options of a report. Without `workers`, ranks are read in this process. `on_progress` gets the fraction done.
+    """The options of a report. `workers` are processes that read ranks; None reads all in this one. `on_progress` gets
+    the fraction of the report that is done.
 
-    The report compares the advice of the run `earlier` with this run. `ranks` are the ranks to report, None for all.
-    """
+    `earlier` is the run whose advice is compared with this run, None for no run. `ranks` are reported, None for all."""
 
     workers: Workers | None = None
     on_progress: Callable[[float], None] = lambda share: None
@@ -71,7 +71,7 @@ ALONE = Reporting()
 
 
 def build_report(run: Run, rank: int | None = None, how: Reporting = ALONE) -> dict[str, Any]:
-    """Return the object that `report --json` prints, for all ranks or for one rank.
+    """Return the object that `report --json` prints, for all ranks or for `rank` alone.
 
     Verdict and suggestions are for the first of these ranks. A section that cannot be read, or fails, is left out and
     named in `warnings`. Raises RunNotFoundError, TableBrokenError or NewerSchemaError if the manifests cannot be read.
@@ -138,14 +138,14 @@ def _report_ranks(run: Run, ranks: Sequence[int], warnings: list[str], how: Repo
 
 
 def report_alone(task: tuple[Path, int]) -> tuple[dict[str, Any], list[str]]:
-    """Return the report on one rank, and its warnings. `task` is (path of the run, rank). For another process."""
+    """Return the report on one rank, and its warnings. `task` is path of the run, and rank. For worker processes."""
     warnings: list[str] = []
     return _report_rank(RankRun(*task), warnings), warnings
 
 
 def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
     def read(what: str, build: Callable[[], T]) -> T | None:
-        """Build a section of the report. A section that cannot be read, or fails, is left out and named in a warning."""
+        """Return the result of `build`. If `build` fails, return None, and name the section `what` in a warning."""
         return attempt(build, lambda error: warnings.append(_spell_failure(rank.rank, what, error)))
 
     rows = read("its steps", lambda: read_step_rows(rank))
@@ -184,8 +184,8 @@ def _report_stacks(rank: RankRun) -> dict[str, Any] | None:
 
 
 def _report_loaders(rank: RankRun) -> list[dict[str, Any]]:
-    """List the DataLoaders: first the loaders that feed the steps, longest wait first, then the other loaders by
-    number.
+    """Return the DataLoaders: first those that feed the steps, by length of the wait; then those that do not feed the
+    steps, by number.
     """
     feeding = find_feeding_loaders(rank)
     order = {number: place for place, number in enumerate(feeding)}
@@ -211,8 +211,8 @@ def _spell_failure(rank: int, what: str, error: Exception) -> str:
 def is_empty(report: dict[str, Any]) -> bool:
     """Return whether a report has nothing to show.
 
-    It has something to show if a rank has a step, operator, kernel, queue or stage, or if an end or several attempts of
-    the job are known.
+    It has something to show if a rank has a step, operator, kernel, queue or stage, if the job's end is known, or if
+    the job has several attempts.
     """
     parts = ("operators", "kernels", "queues", "stages")
     has_rank = any(rank["steps"]["count"] or any(rank[part] for part in parts) for rank in report["ranks"])
@@ -260,8 +260,8 @@ def _report_outlier(outlier: Outlier) -> dict[str, Any]:
 
 
 def _report_phases(phases: Sequence[PhaseShare]) -> list[dict[str, Any]]:
-    """Return the mean of each phase in whole ns. Rounding errors are carried over, so the sum is the rounded mean
-    step.
+    """Return the mean of each phase in whole ns. Rounding errors are carried to the next phase, so the means sum to the
+    rounded mean step.
     """
     rows, exact, given = [], 0.0, 0
     for phase in phases:
@@ -291,7 +291,7 @@ def _report_diagnosis(run: Run, ranks: Sequence[int], warnings: list[str]) -> di
 
 
 def report_history(since: str, change: LevelChange) -> dict[str, Any]:
-    """Return a change of level as plain data. `since` is the first run after the change."""
+    """Return a lasting change of step time as plain data. `since` names the first run after the change."""
     return {"since": since, **spell_out(change)}
 
 

@@ -1,6 +1,6 @@
-"""The gate's verdict as text, as an object, as Markdown for a pull request and as JUnit XML for CI systems.
+"""The verdict of the gate as text, as an object, as Markdown for a pull request, and as JUnit XML for CI systems.
 
-JUnit XML has no single schema. The output is valid by the schema of Jenkins' xUnit plugin, and by the older schema of
+There are several schemas of JUnit XML. The output is valid by that of Jenkins' xUnit plugin, and by the older one of
 Ant's task, which requires an order of elements, a time, a host and a date. GitLab and the GitHub reporters read the
 same format.
 """
@@ -43,7 +43,7 @@ def render_verdict(verdict: Verdict) -> str:
 
 
 def _count_runs(verdict: Verdict) -> str:
-    """Return in brackets how many runs were judged and on which rank; "" if no run could be read."""
+    """Return in brackets how many runs were compared and on which rank; "" if no run could be read."""
     if not verdict.new:
         return ""
     is_pair = verdict.new == verdict.base == 1
@@ -52,18 +52,18 @@ def _count_runs(verdict: Verdict) -> str:
 
 
 def build_undecided(reason: str) -> Verdict:
-    """Return an undecided verdict for runs that could not be read. In its documents a CI system finds the reason."""
+    """Return the verdict for runs that could not be read: undecided, with the reason. It is shown like any verdict."""
     cleaned = "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in reason)
     return Verdict("unknown", f"{cleaned.rstrip('.')}.", 0, 0)
 
 
 def describe_verdict(verdict: Verdict) -> dict[str, Any]:
-    """Return the verdict as plain data: shares are fractions, times ns, unknown values null."""
+    """Return the verdict as plain data: shares are fractions, times are in ns, and an unknown value is None."""
     return {**pick(verdict), "alpha": ALPHA, "exit_code": EXIT_CODES[verdict.kind]}
 
 
 def render_markdown(verdict: Verdict) -> str:
-    """Return the verdict as Markdown. Names come from the runs, so they are escaped."""
+    """Return the verdict as Markdown. Names of runs are escaped, because their text is not ours."""
     lines = [f"**{name_case(verdict).capitalize()}: {_WORDS[verdict.kind]}.** {_plain(verdict.reason)}"]
     if pairs := _list_pairs(verdict):
         lines += ["", "| median of | base | new | change |", "|---|---:|---:|---:|"]
@@ -77,7 +77,7 @@ def render_markdown(verdict: Verdict) -> str:
 
 
 def list_lines(verdict: Verdict) -> list[str]:
-    """Return the reason, pairs, parts and cautions of the verdict, one line each."""
+    """Return the reason, the pairs of runs, the changed parts of the step, and the cautions, one line each."""
     pairs = [f"{name}: {base}, {new}, {change}" for name, base, new, change in _list_pairs(verdict)]
     parts = [f"{name}: {change}" for name, change in _list_parts(verdict)]
     return [verdict.reason, *pairs, *parts, *verdict.cautions]
@@ -88,9 +88,9 @@ def name_case(verdict: Verdict) -> str:
 
 
 def _list_pairs(verdict: Verdict) -> list[tuple[str, str, str, str]]:
-    """Return a row for each of the first `_MOST_PAIRS` pairs: both names, both medians and the change.
+    """Return a row for each of the first `_MOST_PAIRS` pairs: names of the runs, their median steps, and the change.
 
-    Medians have one unit and three decimals.
+    All medians are in the same unit, with three decimals.
     """
     if not verdict.pairs:
         return []
@@ -111,16 +111,16 @@ def _list_parts(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """Return a text with escaped characters where Markdown, or HTML inside Markdown, would read them as markup."""
+    """Return a text with an escape for each character that Markdown, or HTML in Markdown, reads as markup."""
     marked = "".join(f"\\{letter}" if letter in "\\`*_{}[]|#!~" else letter for letter in text)
     return escape(" ".join(marked.split()))
 
 
 def render_junit(verdict: Verdict) -> str:
-    """Return the verdict as a JUnit test suite of one case.
+    """Return the verdict as a JUnit test suite with one case.
 
-    A slowdown is a failure. The text of a passing verdict is the output of the suite. The time is the sum of all
-    compared steps in s; figures are fractions.
+    A slowdown is a failure. The text of a passing verdict is the output of the suite. The time of the case is the sum
+    of all compared steps in s. The properties of the suite are fractions.
 
     An undecided verdict is an error, which in JUnit means that the test could not be carried out: the exit code is 2,
     not 1. A skipped case would not do, because many CI systems show it as green although the command has failed.

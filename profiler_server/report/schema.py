@@ -1,7 +1,7 @@
-"""The keys of JSON for objects that are computed elsewhere: these keys in this order, and no others.
+"""The JSON keys of objects that other rooms compute. An object gets these keys in this order, and no others.
 
-`report --json`, `compare --json` and the HTTP API share them. A new field of such an object becomes a key only when
-this list names it.
+`report --json`, `compare --json` and the HTTP API use the same keys. A new field of such an object becomes a key only
+when `PARTS` names it.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def pick(value: Any) -> Any:
 
 
 def spell_out(value: Any, name: str = "") -> Any:
-    """Return a value in the form of the report's JSON: keys are texts, times are whole ns. `name` is the field of the
-    value; it shows whether the value is a time.
+    """Return a value in the form of the report's JSON: keys are texts, and times are whole ns. `name` is the name of
+    the field that holds the value. A name that ends with `_ns` or `_ns_per_step` marks a time.
     """
     value = pick(value)
     is_time = name.endswith(("_ns", "_ns_per_step"))

@@ -1,4 +1,4 @@
-"""The report as text for a terminal."""
+"""The report of a run as text for a terminal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ NOTHING_PAYS = "No change was found that would surely pay."
 
 
 def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> str:
-    """Return the report of a run or one rank, ending in a newline. `run` is read for data that `report` lacks."""
+    """Return `report`, of all ranks or of `rank`, as text that ends in a newline. `run` has what `report` lacks."""
     head = report["run"]
     created = head["created"][:19].replace("T", " ")
     state = f"{head['state']}, recovered" if head["is_recovered"] else head["state"]
@@ -81,7 +81,7 @@ def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> st
 
 
 def say_verdict(run: Run, rank: int | None = None) -> str:
-    """Return text on what a rank (by default the first) is bound by, and how certain this is."""
+    """Return text on what bounds the steps of a rank (by default the first), and on how sure this is."""
     found = _diagnose(run, rank)
     if found is None:
         return "What the run is bound by cannot be said; the warnings say why."
@@ -90,7 +90,7 @@ def say_verdict(run: Run, rank: int | None = None) -> str:
 
 
 def explain_silence(run: Run, rank: int | None = None) -> str:
-    """Return why there is no suggestion; "" if there is one."""
+    """Return a sentence on why no change is suggested; "" if one is suggested."""
     found = _diagnose(run, rank)
     return found.silence if found else "The run could not be judged."
 
@@ -102,7 +102,7 @@ def _diagnose(run: Run, rank: int | None) -> Diagnosis | None:
 
 
 def render_history(history: dict[str, Any] | None) -> str:
-    """Return the last lasting change among the script's runs as a sentence; "" for none."""
+    """Return a sentence on the last lasting change of step time among runs of the script; "" if `history` is None."""
     if history is None:
         return ""
     word = "slower" if history["change_frac"] > 0 else "faster"
@@ -117,7 +117,7 @@ def render_history(history: dict[str, Any] | None) -> str:
 def choose_described(run: Run) -> Sequence[int]:
     """Return the ranks that the text describes: every rank of a small run.
 
-    For a large run, these are the first rank and the ranks for which the others wait.
+    For a large run, return the first rank, and the ranks for which the others wait.
     """
     if len(run.ranks) <= _MOST_DESCRIBED:
         return run.ranks
@@ -169,7 +169,7 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
 
 
 def _render_device(report: dict[str, Any], rank: RankRun) -> list[str]:
-    """Return lines on the device's work, longest kernels and waits for the host, and the peak of its memory."""
+    """Return lines on the shares of device time, the longest kernels, waits for the host, and peak device memory."""
     lines: list[str] = []
     times = report["device"]
     if times is not None and times["total_ns"]:
@@ -200,7 +200,7 @@ _DOING = {
 
 
 def _render_stacks(report: Mapping[str, Any] | None, phase_shares: Mapping[str, str]) -> list[str]:
-    """Return a line for each function with a large share of a phase or stage. `phase_shares` are texts by phase."""
+    """Return a line for each function with a large share of a phase or stage. `phase_shares` has texts by phase."""
     if report is None:
         return []
     lines = []
@@ -223,10 +223,9 @@ def _render_part(label: str, part: Mapping[str, Any]) -> list[str]:
 
 
 def _render_attempts(run: Run, verdict: str) -> str:
-    """Return text on the run's attempt among the attempts of its job, and the commands that report other failed
-    attempts.
+    """Return text on which attempt of its job the run is, and the commands that report failed attempts of the same job.
 
-    If `verdict` already contains the text on the attempt, only the commands are returned. Empty for a single attempt.
+    If `verdict` already contains the text on the attempt, return only the commands. Empty for a job with one attempt.
     """
     lines = list_attempt_lines(run)
     said = say_attempts(lines)
@@ -234,7 +233,7 @@ def _render_attempts(run: Run, verdict: str) -> str:
 
 
 def _render_comparison(run: Run) -> str:
-    """Return text on the last rank, which rank waits for which, and how long collectives take; "" for one rank."""
+    """Return lines on the rank that comes last, on who waits for whom, and on slow collectives; "" for one rank."""
     lines: list[str] = []
     with Edge(lambda error: lines.append(f"The ranks cannot be compared: {type(error).__name__}: {error}"[:200])):
         ranks = summarize_ranks(run)

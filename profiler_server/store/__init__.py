@@ -1,4 +1,4 @@
-"""Runs below a base directory: the list of runs, with their states and headline figures.
+"""The runs below a base directory: the list of runs, with their states and headline figures.
 
-Must not import anything above, or torch.
+The store must not import anything above it, or torch.
 """

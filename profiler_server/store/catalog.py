@@ -47,7 +47,7 @@ _TRAILING_NUMBER = re.compile(r"[-_. ]*[0-9]+$")
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A folder that looks like a run and cannot be shown, with a sentence that gives the reason."""
+    """A folder that looks like a run and cannot be shown. `reason` is a sentence."""
 
     id: str
     reason: str
@@ -55,10 +55,10 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Listing:
-    """All runs, newest first. `cut` describes where the search for runs stopped early; it is empty for a complete
-    search.
+    """All runs, newest first. `cut` is a sentence on where the search for runs stopped early, "" if the search was
+    complete.
 
-    `unread` is the number of runs whose files are not read yet. Until all are read, no run is compared with its
+    `unread` is the number of runs whose files were not read yet. Until all are read, no run is compared with its
     predecessor.
     """
 
@@ -73,14 +73,14 @@ class Listing:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """The data for a run's line in the run list, as kept on disk."""
+    """The figures of one run in the list of runs, as they are kept on disk."""
 
     manifest: RunManifest
     headline: Headline
 
 
 class Catalog:
-    """A finder of the runs below a base directory. Several threads may use it."""
+    """The runs below a base directory, found and read as needed. Several threads may use one catalog."""
 
     def __init__(self, base_dir: Path) -> None:
         self.base_dir = base_dir.resolve()
@@ -97,9 +97,9 @@ class Catalog:
         self._is_closing = False
 
     def list_runs(self, within_s: float = math.inf) -> Listing:
-        """Return every run. The folders are searched again after two seconds; a run is read again if its files changed.
+        """Return all runs. The folders are searched again after two seconds. A run is read again if its files changed.
 
-        New runs that cannot be read within `within_s` are listed without figures, and read in the background.
+        New runs that cannot be read within `within_s` seconds are listed without figures, and read in the background.
         """
         asked_s = time.monotonic()
         with self._lock:
@@ -119,9 +119,9 @@ class Catalog:
         self._is_closing = True
 
     def find_baseline(self, run_id: str) -> str | None:
-        """Return the id of the run with which a run is compared; None if there is no such run.
+        """Return the id of the run with which the run `run_id` is compared; None if there is no such run.
 
-        It is the run in the option `baseline`. Without this option, it is the previous run of the same script.
+        The option `baseline` of `run_id` names that other run. By default, it is the previous run of the same script.
         """
         entry = self.list_runs().find(run_id)
         if entry is None:
@@ -137,11 +137,11 @@ class Catalog:
         return None
 
     def name_base(self) -> str:
-        """Return the base directory, or its URL, for display."""
+        """Return text that names the base directory: its path, or the URL that it mirrors."""
         return self._mirror.url if self._mirror is not None else str(self.base_dir)
 
     def look_again(self) -> None:
-        """Make the next list search the folders again, even directly after a search."""
+        """Make the next `list_runs` search the folders, even if the last search was less than two seconds ago."""
         with self._lock:
             self._scanned = float("-inf")
 
@@ -150,11 +150,11 @@ class Catalog:
         return open_run(self.locate(run_id))
 
     def locate(self, run_id: str) -> Path:
-        """Return the directory of a run id. Raises RunNotFoundError if no run below the base directory has this id."""
+        """Return the folder of a run by its id. Raises RunNotFoundError if no run below the base directory has it."""
         return locate_run(self.base_dir, run_id)
 
     def name_path(self, path: Path) -> str:
-        """Return the id of a directory below the base directory."""
+        """Return the id of the run in a folder below the base directory."""
         return name_run(self.base_dir, path)
 
     def _walk(self) -> None:
@@ -167,7 +167,7 @@ class Catalog:
         self._entries = {path: entry for path, entry in self._entries.items() if path in there}
 
     def _find_unread(self) -> list[Path]:
-        """Update the known runs. Return the paths of unknown runs, last changed first."""
+        """Read known runs again if their files changed. Return the paths of the new runs, last changed first."""
         if self._kept is None:
             self._kept = self._summaries.read()
         unread = [path for path in self._scan.paths if not self._refresh(path)]
@@ -189,7 +189,7 @@ class Catalog:
         return True
 
     def _read_until(self, unread: Sequence[Path], deadline_s: float) -> Sequence[Path]:
-        """Read runs for the first time until a deadline. Return the runs that are left."""
+        """Read new runs one by one until a deadline. Return the paths of the runs that are still unread."""
         for index, path in enumerate(unread):
             if time.monotonic() > deadline_s:
                 return unread[index:]
@@ -198,7 +198,7 @@ class Catalog:
         return ()
 
     def _read_rest(self) -> None:
-        """Read the remaining runs in short turns, between requests for the list. Then write the summaries to disk."""
+        """Read the remaining new runs in turns, between requests for the list. Then write the summaries to disk."""
         with self._lock:
             unread: Sequence[Path] = self._find_unread()
         while unread and not self._is_closing:
@@ -269,9 +269,9 @@ def _announce(run_id: str, path: Path) -> RunEntry:
 
 
 def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ...]:
-    """Return the runs, newest first, each compared with the next older run of the same script and name stem.
+    """Return the runs, newest first, each compared with the next older run of the same family (`find_family`).
 
-    A restart of the same job is not compared, and neither is a run without steps. Imported traces have no predecessor,
+    A restart of the same job is not compared, and neither is a run without steps. Imported traces are not compared,
     because they name no script. Often they are ranks of one job rather than runs of one training.
     """
     previous: dict[tuple[str, str], RunEntry] = {}
@@ -308,20 +308,20 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
 
 
 def find_family(script: str, name: str) -> tuple[str, str]:
-    """Return the key that runs of one training share: the script, and the name without a trailing number."""
+    """Return a key that is the same for all runs of one training: script, and name without a number at its end."""
     return script, _TRAILING_NUMBER.sub("", name)
 
 
 def is_same_job(before: RunManifest, after: RunManifest) -> bool:
-    """Return whether `after` is a restart of the job of `before`. The user changed nothing between the two."""
+    """Return whether `after` is a restart of the job of `before`, so that the user changed nothing in between."""
     return bool(after.job_id) and before.job_id == after.job_id and before.attempt < after.attempt
 
 
 def _is_clear(before: Headline, after: Headline, change_frac: float) -> bool:
-    """Return whether the median step changed by more than the noise, both within the runs and between processes.
+    """Return whether the median step changed by more than noise: that within the two runs, and that between any two
+    runs.
 
-    False if either run has fewer than CLEAR_STEPS steps.
-    """
+    False if one of the runs has fewer than CLEAR_STEPS steps."""
     if min(before.steps, after.steps) < CLEAR_STEPS or abs(change_frac) <= CLEAR_FRAC:
         return False
     return abs(change_frac) * (before.step_p50_ns or 0.0) > _find_noise_ns(before, after)
@@ -340,10 +340,9 @@ def _find_opposite_mean(before: Headline, after: Headline, change_frac: float) -
 
 
 def find_earlier_beside(run: Run) -> Run | None:
-    """Return the last run with steps before a run, of the same script, at the same path or in the same folder; None
-    without one.
+    """Return the newest older run of the same script with steps, at the same path or beside `run`; None without one.
 
-    If the run has the option `baseline`, return the run in the same folder that the option names.
+    If the option `baseline` of the run names a run in the same folder, return that run instead.
     """
     try:
         named = run.manifest.options.get("baseline")

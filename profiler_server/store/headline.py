@@ -1,4 +1,4 @@
-"""The headline figures of a run in the run list, and whether an error ended its job."""
+"""The headline figures of a run in the list of runs, and whether an error ended its job."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ BY_HAND = "KeyboardInterrupt"
 
 
 def read_ended_by(rank: RankRun) -> str:
-    """Return the exception that ended a rank, also of a redacted run; "" without one. Raises as `RankRun.manifest`."""
+    """Return the exception that ended a rank, also of a redacted run; "" for none. Raises as `RankRun.manifest`."""
     return read_error((rank if rank.lens.redactor is None else rank.whole).manifest)
 
 
 def read_error(manifest: RankManifest) -> str:
-    """Return the exception that ended a rank, as the manifest gives it; "" if there is none or it was redacted."""
+    """Return the exception that ended a rank, as the manifest gives it; "" if there is none, or if it is redacted."""
     by = manifest.facts.get("ended_by")
     return by if isinstance(by, str) and by != UNTOLD else ""
 
 
 def has_failed(run: Run, ranks: Sequence[int]) -> bool:
-    """Return whether an error ended one of these ranks. A manual interrupt of a single-process training is no error."""
+    """Return whether an error ended one of `ranks`. Ctrl-C is no error in a training that has a single process."""
     if run.manifest.is_imported:
         return False
     errors = [by for rank in ranks if (by := read_or("", read_ended_by, run.read_rank(rank)))]
@@ -56,10 +56,10 @@ COUNTED_RANKS = 8
 
 @dataclass(frozen=True)
 class Headline:
-    """The headline figures of a run. `steps` is the number of training steps of the rank with the most steps; in a run
-    that only infers, it is the number of batches.
+    """The headline figures of a run. `steps` is the number of training steps of the rank with most steps. In a run that
+    only infers, it is the number of batches, and `noun` is batch.
 
-    `step_p50_ns` and `data_wait_frac` cover the averaged steps (no warm-up, no detailed window). They are None without
+    `step_p50_ns` and `data_wait_frac` cover the averaged steps (no warm-up, no detailed window). Both are None without
     such steps.
     """
 
@@ -87,11 +87,11 @@ class Headline:
 
 @dataclass(frozen=True)
 class RunEntry:
-    """One line of the run list. `delta_frac` is the relative change of the median step since the run `previous_id`.
+    """One line of the list of runs. `delta_frac` is the relative change of the median step since the run `previous_id`.
 
     `delta_is_clear` is true if the change exceeds the usual difference between runs of one script. `mean_delta_frac` is
-    the relative change of the mean step, if it is clear and in the other direction; else None. An unread run has its
-    folder's name, its file's time, and no figures.
+    the relative change of the mean step, if this change is clear and in the other direction; else None. A run that was
+    not read yet has the name of its folder, the time of its file, and no figures.
     """
 
     id: str
@@ -120,7 +120,7 @@ class RunEntry:
 
 
 def read_headline(run: Run) -> Headline:
-    """Read the headline figures of a run, without ranks whose steps cannot be read.
+    """Read the headline figures of a run. Ranks whose steps cannot be read are left out.
 
     Raises RunNotFoundError, NewerSchemaError or TableBrokenError if the manifest of the run cannot be read.
     """
@@ -147,7 +147,7 @@ def read_headline(run: Run) -> Headline:
 
 
 def read_job_state(run: Run) -> tuple[ListState, bool]:
-    """Return the state of a job in the run list, and whether the job is recovered."""
+    """Return the state of a run as the list of runs shows it, and whether the run was recovered."""
     ranks = run.ranks
     state = choose_state(_read_states(run, ranks))
     return _name_state(state, has_failed(run, ranks[:COUNTED_RANKS])), _is_recovered(run, ranks)
@@ -158,7 +158,7 @@ def _name_state(state: RunState, has_failed: bool) -> ListState:
 
 
 def say_stand(run: Run, ranks: Sequence[int]) -> str:
-    """Return a sentence on the place where a recording job stands still; "" if it makes progress."""
+    """Return a sentence on where a job that records stands still; "" if it makes progress."""
     found = find_standing([run.read_rank(rank) for rank in ranks])
     return describe_live_hang(found) if found is not None else ""
 
@@ -170,7 +170,7 @@ def _read_states(run: Run, ranks: Sequence[int]) -> set[RunState]:
 
 
 def choose_state(states: Set[RunState]) -> RunState:
-    """Return the worst state of the readable ranks; crashed if no rank is readable."""
+    """Return the worst of the states of the ranks; crashed if `states` is empty, because no rank can be read."""
     worst_first: tuple[RunState, ...] = ("crashed", "recording", "imported", "complete")
     return next((state for state in worst_first if state in states), "crashed")
 
@@ -185,7 +185,7 @@ def _is_recovered(run: Run, ranks: Sequence[int]) -> bool:
 
 @dataclass(frozen=True)
 class _Steps:
-    """The training steps of one rank: their number, and the figures of the averaged steps."""
+    """The steps of one rank: `count` is of all steps, durations and data wait are of the averaged steps only."""
 
     count: int
     duration_ns: npt.NDArray[np.int64]

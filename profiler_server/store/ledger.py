@@ -1,7 +1,7 @@
 """The outcomes of predictions below a base directory: an entry for each run that tests the advice to an earlier run.
 
-The file outlives the runs. An unreadable file counts as empty. If the file cannot be written, the entries are computed
-again from the runs that users view.
+The file outlives the runs. A file that cannot be read counts as empty. If the file cannot be written, the entries are
+computed again from the runs that users view.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ NEAR_FRAC = 0.15
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """A prediction and its outcome, in ns. `run` is the id of the later run, `earlier` the id of the run with the
-    advice.
+    """A predicted and a measured step time. `run` is the id of the later run, which was measured; `earlier` is the id
+    of the run with the advice.
     """
 
     run: str
@@ -44,8 +44,8 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class TrackRecord:
-    """A rule's past predictions. Of `cases` predictions, `near` were wrong by at most 15 %, and `covered` were within
-    their range.
+    """The past predictions of one rule. Of `cases` predictions, `near` were wrong by at most 15 %. In `covered` of
+    them, the measured step was within the predicted range.
     """
 
     cases: int
@@ -54,7 +54,7 @@ class TrackRecord:
 
 
 class Ledger:
-    """The entries of one base directory. Several threads may use it."""
+    """The entries of one base directory. Several threads may use one ledger."""
 
     def __init__(self, base_dir: Path) -> None:
         self._path = base_dir / NAME
@@ -62,7 +62,7 @@ class Ledger:
         self._entries: dict[str, LedgerEntry] | None = None
 
     def note(self, entry: LedgerEntry) -> None:
-        """Keep an entry, and drop an earlier entry of the same run. An entry without positive times is ignored."""
+        """Keep an entry, and drop an older entry of the same run. An entry whose times are not above 0 is ignored."""
         if not (entry.measured_ns > 0 and entry.predicted_ns > 0):
             return
         with self._lock:
@@ -76,7 +76,7 @@ class Ledger:
             self._write(known)
 
     def forget(self, run: str) -> None:
-        """Remove the entry of a run that tests no prediction."""
+        """Remove the entry of a run, for a run that no longer tests a prediction."""
         with self._lock:
             known = self._read()
             if known.pop(run, None) is not None:

@@ -1,8 +1,8 @@
-"""A local folder that mirrors a base directory behind a URL. It has only the data that was read.
+"""A local folder that mirrors a base directory behind a URL. Data is fetched only when it is read.
 
 Manifests are copied when they change. A table is an empty file with the right size and time until it is read. Then the
-end of the file (with the row count) or the whole file is fetched. Size and time stay the same, so stamps and the caches
-that depend on them stay valid.
+end of the file (with the row count) or the whole file is fetched. Size and time stay the same, so results that are kept
+until a file changes stay valid.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = logging.getLogger("stepscope")
 
 
 def open_mirror(url: str) -> Mirror:
-    """Return the mirror of a URL, after a first listing. Raises UsageError if the listing fails."""
+    """Return the mirror of a URL, after it was listed once. Raises UsageError if this first listing fails."""
     remote = open_remote(url)
     digest = blake2b(remote.url.encode(), digest_size=8).hexdigest()
     places = find_private()
@@ -64,12 +64,12 @@ def open_mirror(url: str) -> Mirror:
 
 
 def find_mirror(folder: Path) -> Mirror | None:
-    """Return the mirror that contains a folder; None for an ordinary local folder."""
+    """Return the mirror that contains a folder; None for a local folder that is in no mirror."""
     return next((mirror for root, mirror in find_store().part(_Mirrors).items() if folder.is_relative_to(root)), None)
 
 
 class Mirror:
-    """A URL and its local folder. Several threads may use it."""
+    """A URL and the local folder that mirrors it. Several threads may use one mirror."""
 
     def __init__(self, remote: Remote, root: Path) -> None:
         self.url, self.root = remote.url, root
@@ -83,13 +83,13 @@ class Mirror:
         self._background = Background(head_start=False)
 
     def refresh(self) -> None:
-        """List the URL again in the background if the last listing is old."""
+        """List the URL again in the background, unless that was done less than LIST_S ago (more for a slow listing)."""
         if time.monotonic() - self._listed_s > max(LIST_S, LISTS_APART * self._took_s):
             self._background.start("list", self.list_now)
 
     def list_now(self) -> None:
-        """Update the folder from the URL. After an error, `problem` is the reason, and files not yet updated stay
-        unchanged.
+        """Update the folder from the URL. If that fails, `problem` is the reason, and files that were not yet updated
+        stay as they are.
         """
         with self._lock, Edge(self._fail):
             begun_s = time.monotonic()
@@ -104,7 +104,7 @@ class Mirror:
 
     @property
     def cut(self) -> str:
-        """Return a sentence if the URL does not answer, or if some of its files cannot be shown; else ""."""
+        """Return a sentence if the URL does not answer, or if some of its files cannot be shown; "" if all is well."""
         if self.problem:
             return f"{self.url} does not answer: {self.problem}. What was there before is shown."
         for name, why in self._left_out.items():
@@ -132,7 +132,7 @@ class Mirror:
         return kept
 
     def _leave_out_covered(self, there: dict[str, State]) -> dict[str, State]:
-        """Return the files, without files whose parent path is a file too. A bucket can hold both; a folder cannot."""
+        """Return the files except those below a path that is itself a file. Buckets can hold both, folders cannot."""
         kept = {}
         for name, state in there.items():
             above = name.rpartition("/")[0]
@@ -158,7 +158,7 @@ class Mirror:
             self._try(name, partial(self.files.remove, name))
 
     def _try(self, name: str, action: Callable[[], None]) -> None:
-        """Run an action on one file. An error in it does not stop the actions on other files."""
+        """Run an action on one file. If it fails, note the file as left out, and go on."""
         with Edge(lambda error: self._left_out.update({name: explain(error)})):
             action()
 
@@ -185,8 +185,8 @@ class _Mirrors(dict[Path, Mirror]):
 
 
 def is_of_run(name: str) -> bool:
-    """Return whether a name in the bucket has exactly the form of a run's file. Others may have written to the
-    bucket.
+    """Return whether a name in the bucket has exactly the form of a run's file. Other programs may also have written to
+    the bucket.
     """
     pieces = name.split("/")
     if len(pieces) > DEEPEST or _ODD.search(name):
@@ -204,10 +204,10 @@ def is_of_run(name: str) -> bool:
 
 
 def read_state(info: Mapping[str, Any]) -> State:
-    """Return the size and time of a remote file, from the fields that its file system gives.
+    """Return size and time of a remote file from `info`, the fields that its file system gives.
 
-    The digits of the time below a second are made from the file's entity tag. So two contents with the same size and
-    second still differ.
+    The digits of the time below a second are made from the file's entity tag. So two contents of the same size and
+    second still differ in `State`.
     """
     moment = next(
         (info[key] for key in ("LastModified", "mtime", "updated", "last_modified", "created") if info.get(key)), 0

@@ -1,6 +1,6 @@
-"""The files of a mirror: empty, with only their end, or whole. A limit bounds the bytes of whole files.
+"""The files of a mirror: empty, with only their end, or whole. A limit bounds the total size of the whole files.
 
-A whole file has no sticky bit in its mode. The others have it.
+A file that is empty, or has only its end, is marked by the sticky bit in its mode.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class State(NamedTuple):
 
 
 class MirroredFiles:
-    """The mirror's files below `root`, with methods to create, fetch and drop them. Several threads may use it."""
+    """The files below `root`, which can be created, fetched and dropped. Several threads may use one object."""
 
     def __init__(self, remote: Remote, root: Path, most_bytes: int = MOST_WHOLE_BYTES) -> None:
         self._remote, self._root, self._most_bytes = remote, root, most_bytes
@@ -46,21 +46,21 @@ class MirroredFiles:
         self._take_over()
 
     def place(self, name: str, state: State) -> None:
-        """Create an empty file for a table, with the table's size and time."""
+        """Create an empty file for a table. The file has the size and the time of the table at the URL."""
         path = self._make_parent(name)
         with self._lock:
             self._write_empty(path, state)
         self.states[name] = state
 
     def write(self, name: str, state: State, data: bytes) -> None:
-        """Write a small file, whole."""
+        """Write a small file with its whole content."""
         with replacing(self._make_parent(name)) as file:
             file.write(data)
             _finish(file, state, _WHOLE)
         self.states[name] = State(len(data), state.changed_ns) if len(data) != state.size else state
 
     def remove(self, name: str) -> None:
-        """Remove a file that no longer exists at the URL, and then its empty folders."""
+        """Remove a file that no longer exists at the URL, and then each folder that became empty."""
         path = self._root / name
         remove_file(path, self._root)
         with self._lock:
@@ -71,7 +71,7 @@ class MirroredFiles:
                 return
 
     def lend(self, path: Path, end_only: bool) -> None:
-        """Fetch a file for a reader; with `end_only`, fetch only its end. A path outside of the mirror is ignored.
+        """Fetch a file before it is read, or only its end if `end_only`. A path outside of the mirror is ignored.
 
         Raises TableMissingError if the bytes cannot be fetched. A file that no longer exists at the URL is no error.
         """
@@ -108,7 +108,7 @@ class MirroredFiles:
         self._note(path, state.size)
 
     def _fetch_end(self, path: Path, place: str, state: State) -> bool:
-        """Fetch the end of a table. Return whether it contains the whole footer, which holds the row count."""
+        """Fetch the end of a table. Return whether the end holds the whole footer, and with it the row count."""
         data = self._remote.files.cat_file(place, start=max(state.size - END_BYTES, 0), end=state.size)
         if int.from_bytes(data[-_FOOTER_BYTES:-4], "little") + _FOOTER_BYTES > len(data):
             return False
@@ -120,7 +120,7 @@ class MirroredFiles:
         return True
 
     def _note(self, path: Path, size: int) -> None:
-        """Mark a whole file as used. If the whole files exceed their limit, empty the least recently used ones."""
+        """Mark a whole file as used just now. If the whole files exceed their limit, empty those unused for longest."""
         with self._lock:
             self._whole[path] = size
             self._whole.move_to_end(path)
@@ -142,7 +142,7 @@ class MirroredFiles:
         return path
 
     def _take_over(self) -> None:
-        """Take over files that an earlier server left. The next listing replaces files that differ from the URL."""
+        """Take over the files of an earlier server. The next listing replaces those that differ from the URL."""
         for folder, _, names in os.walk(self._root):
             for name in names:
                 path = Path(folder, name)
@@ -155,7 +155,7 @@ class MirroredFiles:
 
 
 def _finish(file: BinaryIO, state: State, mode: int) -> None:
-    """Give an open file its time and mode, before it gets its final name."""
+    """Give an open file its mode and its time, before it is renamed to its final name."""
     file.flush()
     os.fchmod(file.fileno(), mode)
     os.utime(file.fileno(), ns=(state.changed_ns, state.changed_ns))

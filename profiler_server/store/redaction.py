@@ -1,4 +1,4 @@
-"""A run without the names that its owner gave, so that it is safe to hand to a stranger.
+"""A run without the names that its owner gave, so that the run can be handed to a stranger.
 
 Texts are replaced as they are read, so no result can contain an original text. The declaration of each column, field or
 fact decides which texts stay (`collector/format/schema/columns.py`). Undeclared texts are left out. Figures stay, and
@@ -39,7 +39,7 @@ R = TypeVar("R")
 
 
 class Redactor:
-    """A replacer of names. It gives each name one replacement, which is the same everywhere."""
+    """A replacer of names. A name has the same replacement wherever it occurs."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -47,7 +47,7 @@ class Redactor:
         self._public: dict[Shown, tuple[frozenset[str], frozenset[str]]] = {}
 
     def show(self, text: str | None, what: Shown) -> str | None:
-        """Return a text as it may be shown; None if it must be left out, or if `text` is None."""
+        """Return a text as its declaration `what` lets it be shown; None if it is left out, or if `text` is None."""
         if what.is_json and text:
             return self._show_json(text, replace(what, is_json=False))
         if not text or self._is_public(text, what):
@@ -62,8 +62,8 @@ class Redactor:
         return self._rename(what.alias, text) if what.alias else None
 
     def _is_public(self, text: str, what: Shown) -> bool:
-        """Return whether a text is a public word, or consists of words in `what.letters`. Public words match with any
-        numbers.
+        """Return whether a text is in `what.words`, whatever its numbers are, or has no words but those in
+        `what.letters`.
         """
         if what not in self._public:
             words = frozenset(_NUMBER.sub("0", word) for word in what.words)
@@ -127,7 +127,7 @@ class Redactor:
         return self._redact_json(value, what)
 
     def _redact_json(self, value: Any, what: Shown) -> Any:
-        """Return a JSON value with replaced texts. If a key is left out, its value is left out as well."""
+        """Return a JSON value with its texts replaced. If a key is left out, the value of the key is left out, too."""
         if isinstance(value, str):
             return self.show(value, what) or ""
         if isinstance(value, list):
@@ -144,5 +144,5 @@ class Redactor:
 
 
 def redact(run: Run) -> Run:
-    """Return the run without the user's names. A name has the same replacement in all ranks."""
+    """Return the run without the names that the user gave. A name has the same replacement in all ranks."""
     return Run(run.path, Redactor())

@@ -1,4 +1,4 @@
-"""Filtering, sorting and paging of the run list, for the page and the API."""
+"""Filtering, sorting and paging of the list of runs, for its page and for the HTTP API."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _ALWAYS_KNOWN = ("when", "name")
 
 @dataclass(frozen=True)
 class RunQuery:
-    """A query on the run list. `q` are words that must all occur, regardless of case. `sort` is a key, with `-` before
-    it for descending order.
+    """A query on the list of runs. Each word of `q` must occur in a run's id, name, script, host or state, in upper or
+    lower case. `sort` is a key, with `-` before it for descending order. `state` is None for any state.
     """
 
     q: str = ""
@@ -50,7 +50,7 @@ class RunQuery:
 
 @dataclass(frozen=True)
 class RunPage:
-    """One page of the selected runs. `page` is the nearest existing page; `total` counts the runs of all pages."""
+    """One page of the selected runs. `page` is the nearest page that exists. `total` counts the runs of all pages."""
 
     runs: tuple[RunEntry, ...]
     page: int
@@ -59,7 +59,7 @@ class RunPage:
 
 
 def select_runs(runs: tuple[RunEntry, ...], query: RunQuery) -> RunPage:
-    """Return the page of runs for a query. Unread runs, and runs without the sorted value, come last."""
+    """Return the page of runs that a query asks for. Unread runs, and runs without the value to sort by, come last."""
     words = query.q.casefold().split()
     known_state = [run for run in runs if query.state is None or (run.is_read and run.shown_state == query.state)]
     chosen = [run for run in known_state if _matches(run, words)]

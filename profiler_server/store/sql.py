@@ -1,4 +1,4 @@
-"""SQL on the tables of a run, and CSV output (RFC 4180) in which no cell runs as a spreadsheet formula."""
+"""SQL on the tables of a run, and CSV output (RFC 4180) in which no text runs as a formula of a spreadsheet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Sink(Protocol):
 
 
 def guard_cell(value: Any) -> Any:
-    """Return a cell for CSV. If a spreadsheet would run a text as a formula, the text gets an apostrophe in front."""
+    """Return a value for CSV. A text that a spreadsheet would run as a formula gets an apostrophe in front."""
     if isinstance(value, (int, float)) or value is None:
         return value
     text = str(value)
@@ -40,12 +40,12 @@ def guard_cell(value: Any) -> Any:
 
 
 def write_rows(sink: _Sink, rows: Iterable[Sequence[Any]], line_end: str = "\r\n") -> None:
-    """Write rows of values as CSV. Null becomes an empty field."""
+    """Write rows of values to `sink` as CSV. None becomes an empty field."""
     csv.writer(sink, lineterminator=line_end).writerows([guard_cell(value) for value in row] for row in rows)
 
 
 def write_csv(rows: pa.Table) -> Iterator[str]:
-    """Yield a table as CSV (RFC 4180), in batches of rows, with null as the empty field."""
+    """Yield a table as CSV (RFC 4180) text: the header, then batches of rows. Null becomes an empty field."""
     yield ",".join(rows.column_names) + "\r\n"
     for batch in rows.to_batches(BATCH_ROWS):
         text = io.StringIO()
@@ -56,7 +56,7 @@ def write_csv(rows: pa.Table) -> Iterator[str]:
 def connect(run: Run) -> duckdb.DuckDBPyConnection:
     """Return a connection with one view for each table of the run. A view holds all ranks, with `rank` as first column.
 
-    The connection can read only these views, and can open no other file.
+    The connection can read these views only. It can open no file.
     """
     import duckdb
 
@@ -76,7 +76,7 @@ def connect(run: Run) -> duckdb.DuckDBPyConnection:
 
 
 def _open(rank: RankRun, table: str) -> ds.Dataset | pa.Table | None:
-    """Return the rows of a table; None if it has no files. They are read lazily where possible.
+    """Return the rows of a table, read lazily where possible; None if the table has no files.
 
     All rows are read at once if steps are selected or names are redacted, or if Arrow rejects the path.
     """

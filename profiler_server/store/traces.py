@@ -1,4 +1,4 @@
-"""Names of trace files as an upload stores them, and names of the runs that are made of these files."""
+"""Names of uploaded trace files as they are stored, and names of the runs that are made from these files."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _NOT_LISTED = SKIPPED_NAMES | {PROFILER_FOLDER}
 
 
 def name_run(file_name: str) -> str:
-    """Return a run name for a trace, made from its file name and safe as a folder name."""
+    """Return a name for the run made from a trace: the file name without its endings, safe as a folder name."""
     name = UNSAFE.sub("-", _SUFFIX.sub("", file_name)).strip("-.")[:_LONGEST] or "trace"
     return f"{name}-trace" if name in _NOT_LISTED else name
 
 
 def find_free_name(base_dir: Path, name: str) -> str:
-    """Return the name, with a number appended if the name is taken."""
+    """Return `name`, with a number appended if the base directory already has a file or folder of this name."""
     numbered = (f"{name}-{number}" for number in itertools.count(2))
     return next(free for free in itertools.chain([name], numbered) if not os.path.lexists(base_dir / free))
 
 
 def clean_file_name(name: str) -> str:
-    """Return a name in the form that an upload stores."""
+    """Return the name under which an uploaded file is stored: safe characters only, and the last 150 of them."""
     return UNSAFE.sub("-", name)[-150:].lstrip("-.")

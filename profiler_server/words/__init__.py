@@ -1,4 +1,4 @@
-"""Text about facts: shared sentences, and the texts of advice (`texts`).
+"""Texts on facts: sentences that several rooms share, and the texts of advice (`texts`).
 
-Must not import a rule, a page, or anything that measures.
+This room must not import a rule, a page, or anything that measures.
 """

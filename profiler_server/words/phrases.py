@@ -1,7 +1,7 @@
-"""The texts of advice, sentences that several rules share, and the names of functions in them.
+"""The texts of advice, sentences that several rules share, and how texts name a function.
 
-The texts of a rule are in `texts/*.txt`, with an entry for the rule and for each of its cases: `drift`,
-`worker_restart.remade`. Fields are figures from the rule, facts of the case and limits.
+The texts of a rule are in `texts/*.txt`, with an entry for the rule and one for each of its cases: `drift`,
+`worker_restart.remade`. A field in a text is a figure of the rule, a fact of the rank (`case`) or a limit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_SAID = 2
 
 
 def describe(case: Case, entry: str, **given: object) -> Text:
-    """Return the texts of an entry. Their fields are filled with figures of the case and with `given`."""
+    """Return the texts of an entry. Each field is filled with a fact of the case, a limit, or one of `given`."""
     steps = case.steps
     values = {
         "case": case,
@@ -47,7 +47,7 @@ def describe(case: Case, entry: str, **given: object) -> Text:
 
 
 def write_loader(loader: LoaderArguments, **changes: Any) -> str:
-    """Return the run's DataLoader call with some arguments changed, ready to copy."""
+    """Return code, ready to copy, that calls the DataLoader with the run's arguments, some of them changed."""
     now: dict[str, Any] = {
         "batch_size": loader.batch_size,
         "shuffle": loader.shuffle,
@@ -68,7 +68,7 @@ def write_loader(loader: LoaderArguments, **changes: Any) -> str:
 
 
 def say_wait(case: Case) -> str:
-    """Return the sentence on the wait for data in the mean step. Most loading rules use it, and every page shows it."""
+    """Return the sentence on the data wait of the mean step. Most rules on loading use it, and every page shows it."""
     of_loader = f"batches of {case.loading.name}" if case.other_loadings else "data"
     wait_ns, step_ns = case.data_wait_ns, case.steps.mean_ns
     share = format_share(wait_ns / step_ns)
@@ -76,8 +76,8 @@ def say_wait(case: Case) -> str:
 
 
 def say_many_workers(case: Case, workers: int) -> str:
-    """Return a sentence on why it is right to have more workers than cores; "" if there are not more. It follows
-    another sentence.
+    """Return a sentence on why more workers than cores are right here; "" if `workers` are not more. It begins with a
+    space, to follow another sentence.
     """
     if case.is_imported or workers <= case.host.cores or case.loading.cpu_need > CAPPED_NEED:
         return ""
@@ -88,9 +88,9 @@ def say_many_workers(case: Case, workers: int) -> str:
 
 
 def say_ready(case: Case) -> str:
-    """Return a clause on the share of the requests whose batch the workers had already finished.
+    """Return a clause on the share of requests whose batch the workers had finished before it was asked for.
 
-    If this share is unknown, the clause has the share of the requests that found the next batch ready in the queue.
+    If this share is unknown, the clause is on the share of requests that found the next batch ready in the queue.
     """
     made_frac = case.loading.bottleneck.made_frac
     if made_frac is not None:
@@ -101,8 +101,8 @@ def say_ready(case: Case) -> str:
 
 
 def acts_in_steps(case: Case) -> bool:
-    """Return whether the usual step calls a model without gradients, and later trains a model, as reinforcement
-    learning does.
+    """Return whether the usual step calls a model without gradients, and some steps also call one with gradients, as in
+    reinforcement learning.
     """
     rows, regular = case.steps.rows, case.steps.selection.regular
     if not regular.any():
@@ -112,19 +112,17 @@ def acts_in_steps(case: Case) -> bool:
 
 
 def say_input_limit(case: Case) -> str:
-    """Return the start of a sentence: the share of waiting above which a loading rule applies."""
+    """Return the start of a sentence: the share of data wait above which rules on loading look for a cause."""
     return f"More than {format_share(INPUT_WAIT_FRAC)} of the {case.steps.noun} waits for data"
 
 
 def find_in_phases(case: Case, *phases: str) -> Part | None:
-    """Return the functions that ran in the given phases of the training thread together; None if no stacks were
-    sampled.
-    """
+    """Return the functions that ran in any of `phases` on the training thread, together; None without stacks."""
     return case.stacks.phases[phases] if case.stacks is not None else None
 
 
 def find_in_stage(case: Case, stage: str) -> Part | None:
-    """Return the functions that ran in a stage of the loader for which the steps wait; None if no stacks were sampled."""
+    """Return the functions that ran in a stage of the loader that the steps wait for; None without stacks or loader."""
     if case.stacks is None or case.loading.loader is None:
         return None
     found = case.stacks.stages[(stage,)]
@@ -138,7 +136,7 @@ def find_dominant(part: Part | None) -> NamedFunction | None:
 
 
 def say_functions(part: Part | None, whole: str) -> str:
-    """Return a sentence on the functions that take most time; "" if none is named. It follows another sentence."""
+    """Return a sentence on the functions that take most of `whole`; "" if none is named. It begins with a space."""
     said = [entry for entry in (part.functions if part is not None else ())[:_MOST_SAID] if _is_worth_saying(entry)]
     if not said:
         return ""
@@ -154,12 +152,12 @@ def _is_worth_saying(entry: NamedFunction) -> bool:
 
 
 def name_call(entry: NamedFunction) -> str:
-    """Return a name of the function for a title or advice. If only a line is known, return the line."""
+    """Return the name of a function for a title or for advice. If only a line of code is known, name the line."""
     return f"what {entry.place} does" if entry.is_own_line else spell_call(entry)
 
 
 def name_parts(entry: NamedFunction) -> dict[str, object]:
-    """Return the fields that texts use for a function: its name in a sentence, its call as code, and its position."""
+    """Return the fields that texts use for a function: its name in a sentence, its call as code, and its place."""
     call = name_call(entry)
     return {
         "call": call,
@@ -170,12 +168,12 @@ def name_parts(entry: NamedFunction) -> dict[str, object]:
 
 
 def spell_call(entry: NamedFunction) -> str:
-    """Return the call of a function, `accuracy()`. The name of a script is returned unchanged."""
+    """Return the call of a function, `accuracy()`. A name that is a script's, or has brackets, stays as it is."""
     return entry.function if entry.function.endswith((".py", ")")) else f"{entry.function}()"
 
 
 def spell_function(entry: NamedFunction) -> str:
-    """Return a function with its position: `accuracy() at train.py:88`."""
+    """Return a function with its place in the code: `accuracy() at train.py:88`."""
     if entry.is_own_line:
         return f"{entry.function} itself at {entry.place}"
     if entry.caller:
@@ -184,5 +182,5 @@ def spell_function(entry: NamedFunction) -> str:
 
 
 def spell_share(entry: NamedFunction) -> str:
-    """Return the function's share with its counting error: `61 ± 9 %`."""
+    """Return the share of samples in a function, with the error of counting: `61 ± 9 %`."""
     return format_sampled(entry.share_frac, entry.error_frac)

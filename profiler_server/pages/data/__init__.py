@@ -1,4 +1,4 @@
-"""The Data pipeline page: the depth of the queues at each step, and the work of each stage that fills them."""
+"""The Data pipeline page: the depth of the queues at each step, and the work of the stages that fill these queues."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TABS: Mapping[str, str] = {"interval": "Step interval", "processing": "Data proc
 
 @dataclass(frozen=True)
 class DataContext:
-    """The context of `data.html`: the content of one tab; of neither tab if `notice` gives a reason.
-
-    If only the pipeline was not collected, the tab Step interval still shows the waits of the steps.
+    """The context of `data.html`: `interval` or `processing` is the content of the open tab. `kept` are the query
+    values that links keep. With a `notice`, both contents are None. If only the pipeline was not collected, the tab
+    Step interval still shows the waits of the steps.
     """
 
     tabs: tuple[Link, ...]
@@ -36,7 +36,7 @@ class DataContext:
 
 
 def build(request: PageRequest) -> DataContext:
-    """Build the page; an unreadable section becomes a notice."""
+    """Build the page. If a table of the rank cannot be read, a notice gives the reason."""
     query = request.query
     problems: list[str] = []
     tab = query.get("tab", "interval")
@@ -72,9 +72,7 @@ def build(request: PageRequest) -> DataContext:
 
 
 def _find_notice(rank: RankRun) -> Notice | None:
-    """Return a notice if nothing can be shown, else None. A run without workers can be shown, although it has no
-    queues.
-    """
+    """Return a notice if nothing can be shown, else None. A run without workers has no queues, but can be shown."""
     for table in ("queues", "stages", "steps"):
         status = rank.status(table)
         if status.state == "off":
@@ -117,7 +115,7 @@ def _list_tabs(tab: str, kept: Mapping[str, str], noun: str = "step") -> tuple[L
 
 
 def _list_loaders(rank: RankRun, chosen: int | None, tab: str) -> tuple[Link, ...]:
-    """Return a link for each loader, such as one for training and one for evaluation; empty for a single loader."""
+    """Return a link for each of the first 20 loaders, such as one for evaluation; empty for a run with one loader."""
     loaders = rank.manifest.loaders
     if len(loaders) < 2:
         return ()

@@ -1,4 +1,4 @@
-"""The facts that both tabs of the Data pipeline page share: steps, queues, stages and the loader that feeds the steps."""
+"""The facts that both tabs of the Data pipeline page use: steps, queues, stages, the loader that feeds the steps."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ QUEUE_LABELS: Mapping[str, str] = {HOST_QUEUE: "Worker queue", DEVICE_QUEUE: "Pi
 
 @dataclass(frozen=True)
 class StepWaits:
-    """The waits of training steps, in order. `selection.kept` marks the steps in the means.
+    """The waits of the training steps, one entry for each step. `selection.kept` marks the steps that means cover.
 
-    If several loaders feed a step (`is_one_of_several`), `data_wait_ns` is the wait for the chosen loader.
+    If several loaders feed a step (`is_one_of_several`), `data_wait_ns` is the wait for the chosen loader alone.
     """
 
     steps: Ints
@@ -74,7 +74,7 @@ class StepWaits:
 
     @property
     def wait_frac(self) -> float:
-        """Return the share of the mean step spent waiting for data."""
+        """Return the share of the mean step that is data wait."""
         return self._share(self.data_wait_ns)
 
     @property
@@ -82,7 +82,7 @@ class StepWaits:
         return self._share(self.h2d_ns)
 
     def mean_ns(self, values: Ints) -> float:
-        """Return the mean of `values` over the kept steps."""
+        """Return the mean of `values` over the kept steps; 0 if no step is kept."""
         kept = values[self.selection.kept]
         return float(kept.mean()) if len(kept) else 0.0
 
@@ -92,10 +92,10 @@ class StepWaits:
 
 
 class PipelineFacts:
-    """The facts on one rank's pipeline for one loader. Each fact is read at its first use. Raises as `RankRun.table`.
+    """The facts on the data pipeline of one rank and one loader (None: all). Each fact is read at its first use, which
+    may raise as `RankRun.table` does.
 
-    `workers` are the workers whose rows are in `chosen_rows`, None for all. Every other fact covers all workers.
-    """
+    `chosen_rows` are limited to the DataLoader workers in `workers` (None: all). All other facts cover all workers."""
 
     def __init__(self, rank: RankRun, loader: int | None, workers: frozenset[int] | None = None) -> None:
         self.rank = rank
@@ -116,12 +116,12 @@ class PipelineFacts:
 
     @property
     def noun(self) -> str:
-        """Return the noun for a step: batch in a run that only infers."""
+        """Return the word for a row of `steps`: step, or batch in a run that only infers."""
         return self._rows.noun
 
     @cached_property
     def waits(self) -> StepWaits:
-        """Return the waits of the steps; empty without training steps, or if only other loaders feed the steps."""
+        """Return the waits of the steps; empty without training steps, or if the chosen loader feeds no step."""
         train = train_steps(self._steps)
         numbers, wait, h2d, duration = (
             read_integers(train, name) for name in ("step", "data_wait_ns", "h2d_ns", "duration_ns")
@@ -138,12 +138,12 @@ class PipelineFacts:
 
     @property
     def tells_waits(self) -> bool:
-        """Return whether the steps' waits for data are known."""
+        """Return whether it is known how long the steps wait for data. Some traces do not record this wait."""
         return tells_waits(self.rank.manifest.is_trace, int(self.waits.data_wait_ns.sum()))
 
     @cached_property
     def samples(self) -> pa.Table:
-        """Return the queue samples of the loader and of the user's own queues; empty if nothing was sampled."""
+        """Return the queue samples of the loader and of the user's own queues; empty if no queue was sampled."""
         samples = queues.read_queues(self.rank)
         if self.noun != "step":
             samples = queues.renumber_samples(samples, read_integers(self._steps, "start_ns"))
@@ -162,14 +162,14 @@ class PipelineFacts:
 
     @cached_property
     def chosen_rows(self) -> pa.Table:
-        """Return the rows of the loader's stages in the chosen workers, and the rows of the loader that belong to no
-        worker.
+        """Return the rows of the loader's stages in the chosen workers, and the rows that belong to no worker, such as
+        those of the pin thread.
         """
         return self.stage_rows if self.workers is None else keep_workers(self.stage_rows, self.workers)
 
     @cached_property
     def own_rows(self) -> pa.Table:
-        """Return the rows of the user's own stages."""
+        """Return the rows of the stages that the user's script names."""
         return select_own(self._all_rows)
 
     @cached_property
@@ -178,7 +178,7 @@ class PipelineFacts:
 
     @cached_property
     def own_bottleneck(self) -> Bottleneck | None:
-        """Return what limits the user's own pipeline; None if the user has no own stages."""
+        """Return the stage that limits the user's own pipeline; None if the script names no stage."""
         if not self.own_stages:
             return None
         feeds_steps = self.loader_id is None and len(self.waits.steps)
@@ -186,7 +186,7 @@ class PipelineFacts:
 
     @cached_property
     def queue_keys(self) -> tuple[QueueKey, ...]:
-        """Return the queues in the order in which a batch passes them."""
+        """Return the queues in the order in which a batch passes through them."""
         passed = [name for stage in self.own_stages for name in (*stage.inputs, *stage.outputs)]
         places = {name: place for place, name in reversed(list(enumerate(passed)))}
         keys = queues.list_queues(self.samples)
@@ -209,12 +209,12 @@ class PipelineFacts:
 
     @cached_property
     def bottleneck(self) -> Bottleneck:
-        """Return what limits the steps, as in the verdict."""
+        """Return the stage that limits the steps, with a reason. It is the same as in the verdict."""
         return read_limit(self.rank, self.loader_id)
 
     @cached_property
     def readings(self) -> tuple[Reading, ...]:
-        """Return descriptions of the queues, and of what limits the step."""
+        """Return sentences on the state of the queues, and on the stage that limits the steps."""
         host, device = self._find_queue(HOST_QUEUE), self._find_queue(DEVICE_QUEUE)
         pipeline = Pipeline(host, device, self.waits.wait_frac, self.readiness, self.bottleneck)
         limits = [] if self.own_bottleneck is None else [read_bottleneck(self.own_bottleneck)]

@@ -1,5 +1,5 @@
-"""The stage graph of the Data pipeline page: processes as lanes with their stages in order, and queues between
-lanes.
+"""The stage graph of the Data pipeline page: a lane for each kind of process, with its stages in order, and queues
+between the lanes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OWN_LIMIT = 24
 
 @dataclass(frozen=True)
 class Share:
-    """One bar of a stage: a label, the figure, and the percent that fills the bar."""
+    """One bar of a stage. `label` is an activity; `text` and `percent` are its share of the time of the stage."""
 
     label: str
     text: str
@@ -40,8 +40,8 @@ class Share:
 
 @dataclass(frozen=True)
 class StageBox:
-    """One stage. `work` is the time for one batch or step (`per`). Without a measurement, `shares` are empty and `note`
-    is the reason.
+    """One stage. `work` is the mean time per batch, step or item, as `per` has it. If the stage was not measured,
+    `shares` is empty, and `note` is the reason.
     """
 
     name: str
@@ -56,7 +56,7 @@ class StageBox:
 
 @dataclass(frozen=True)
 class Lane:
-    """The stages that one kind of process runs in sequence."""
+    """One kind of process, with the stages that such a process runs one after the other."""
 
     title: str
     note: str
@@ -66,7 +66,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class QueueBox:
-    """One queue. `fill` is its usage in percent. `query` opens or closes the chart of its depth over time."""
+    """One queue. `fill` is mean depth / capacity in percent. `query` opens or closes the chart of the depth."""
 
     name: str
     label: str
@@ -85,7 +85,7 @@ def label_stage(name: str) -> str:
 
 
 def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox, ...]:
-    """Return the pipeline from left to right. Lanes and queues that the loader does not have are left out."""
+    """Return the lanes and queues of the loader from left to right. `open_queue` is the queue whose chart is open."""
     boxes = {
         key.name: _build_queue(key, row, open_queue) for key, row in facts.queues.items() if key.loader is not None
     }
@@ -111,7 +111,7 @@ def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox,
 
 
 def build_own_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox, ...]:
-    """Return the user's own stages, each between its input queues and its output queues; empty if there are none."""
+    """Return the user's own stages, each between its input and its output queues; empty without own stages."""
     keys = [key for key in facts.queues if key.loader is None][:OWN_LIMIT]
     boxes = {key.name: _build_queue(key, facts.queues[key], open_queue) for key in keys}
     nodes: list[Lane | QueueBox] = []
@@ -146,7 +146,7 @@ def _build_stages(facts: PipelineFacts, names: Sequence[str]) -> tuple[StageBox,
 
 
 def _derive_stage(facts: PipelineFacts, name: str) -> StageSummary | None:
-    """Return the stage `h2d` or `step` from the means of the step phases; None for any other stage, or without steps."""
+    """Return the stage `h2d` or `step`, from the mean phases; None for any other stage, or if no step is averaged."""
     waits = facts.waits
     count = int(waits.selection.kept.sum())
     if name not in ("h2d", "step") or not count:

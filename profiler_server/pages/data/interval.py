@@ -1,4 +1,4 @@
-"""The tab Step interval: the queue depths at each request of a step, the waits, and a reading of both."""
+"""The tab Step interval: queue depths when a step requests a batch, the waits for batches, and sentences on both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from profiler_server.widgets import Stat
 
 
 def chart_depths(samples: pa.Table, key: QueueKey, chart_id: str) -> Chart:
-    """Return a chart with every sample of a queue. Samples at depth 0 are marked."""
+    """Return a chart of the depth of queue `key` at each request. Requests that found the queue empty are marked."""
     trace = trace_over_time(samples, key)
     seconds = trace.starts_ns / 1e9
     empty = trace.depths == 0
@@ -66,10 +66,10 @@ UNKNOWN_WAITS = (
 
 @dataclass(frozen=True)
 class QueueInterval:
-    """One queue by step. `role` describes its side of the pipeline, and `empty` counts the samples that found it empty.
+    """One queue by step. `role` says which stages the queue connects, `empty` how many requests found the queue empty.
+    `empty_frac` is the share of these requests, and `is_starved` means that this share is above the limit.
 
-    `query` opens the chart of its depth over time.
-    """
+    `query` is the URL query that opens the chart of the depth over time."""
 
     title: str
     role: str
@@ -83,7 +83,7 @@ class QueueInterval:
 
 @dataclass(frozen=True)
 class IntervalView:
-    """The content of the tab. `no_queue` is why there is no queue, empty if there is one."""
+    """The content of the tab. `no_queue` says why there is no queue, "" if there is one. `waits` may be None."""
 
     verdict: Reading
     figures: tuple[Stat, ...]
@@ -95,7 +95,7 @@ class IntervalView:
 
 
 def build_interval(facts: PipelineFacts, with_pipeline: bool = True) -> IntervalView:
-    """Return the content of the tab. The waits of the steps are shown even if the pipeline was not collected.
+    """Return the content of the tab. If `with_pipeline` is False, it has the waits of the steps, but no text on queues.
 
     Raises as `RankRun.table` does.
     """
@@ -196,7 +196,7 @@ def _chart_by_step(facts: PipelineFacts, key: QueueKey, number: int) -> Chart:
 def _count_empty(summary: QueueSummary) -> str:
     """Return text on how many of all requests found the queue empty.
 
-    There can be more requests than steps, because a step that accumulates gradients makes several requests.
+    There can be more requests than steps: a step that accumulates gradients makes several requests.
     """
     empty = round(summary.empty_frac * summary.samples)
     return f"empty in {format_count(empty)} of {format_number_of(summary.samples, 'request')}"
@@ -218,7 +218,7 @@ def _describe_depths(key: QueueKey, summary: QueueSummary) -> tuple[Stat, ...]:
 
 
 def _describe_readiness(facts: PipelineFacts, key: QueueKey) -> tuple[Stat, ...]:
-    """Return how often the next batch in order was not ready. A queue that is not empty may also lack it."""
+    """Return the share of requests whose next batch in order was not ready, even if the queue held later batches."""
     note = "of the requests. Batches come in order, and one that is ready early waits outside of the queue."
     return tuple(
         Stat("Next not ready", format_share(entry.not_ready_frac), note)

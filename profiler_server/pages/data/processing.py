@@ -1,4 +1,4 @@
-"""The tab Data processing: the stage graph, one queue over time, the work of each worker, and the slow items by name."""
+"""The tab Data processing: the stage graph, one queue over time, the work of each worker, and the slowest samples."""
 
 from __future__ import annotations
 
@@ -155,8 +155,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class WorkerBar:
-    """One worker: the segments of its bar, and the shares as text. `number` is the DataLoader worker's, None for a
-    replica of the user's own stage.
+    """One worker: the segments of its bar, and as text the shares of its wall time: work, input wait, output wait,
+    setup, none of these, and send. `number` is that of a DataLoader worker, None for a replica of the user's own stage.
     """
 
     label: str
@@ -167,7 +167,7 @@ class WorkerBar:
 
 
 def build_own_replicas(facts: PipelineFacts) -> tuple[WorkerBar, ...]:
-    """Return a bar for each replica of each of the user's own stages, scaled to the longest of them."""
+    """Return a bar for each replica of the user's own stages. The replica with the most wall time fills its bar."""
     rows = []
     for stage in facts.own_stages:
         of_stage = facts.own_rows.filter(pc.equal(facts.own_rows["stage"].cast(pa.string()), stage.name))
@@ -199,8 +199,8 @@ def _build_worker(row: ReplicaTimes, longest_ns: int, label: str, number: int | 
 
 @dataclass(frozen=True)
 class WorkerChoice:
-    """The workers that the tables show. `text` lists the chosen numbers, empty for all. `sentence` names the figures
-    that always cover all workers.
+    """The workers that the tables show. `text` lists their numbers, and `sentence` names the figures that still cover
+    all workers; both are "" if no workers were chosen.
     """
 
     text: str
@@ -209,7 +209,7 @@ class WorkerChoice:
 
 @dataclass(frozen=True)
 class QueuePanel:
-    """One queue over time, with the stages before and after it."""
+    """One queue over time, with the stages that fill it (`before`) and empty it (`after`)."""
 
     label: str
     before: str
@@ -219,7 +219,7 @@ class QueuePanel:
 
 @dataclass(frozen=True)
 class ProcessingView:
-    """The content of the tab. An element that the run lacks is None or an empty tuple."""
+    """The content of the tab. An element is None or an empty tuple if the run has no data for it."""
 
     lead: Reading
     graph: tuple[Lane | QueueBox, ...]
@@ -238,7 +238,7 @@ class ProcessingView:
 
 
 def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
-    """Return the content of the tab. `open_queue` is the queue that the URL opens. Raises as `RankRun.table` does."""
+    """Return the content of the tab. `open_queue` is the queue whose chart is open. Raises as `RankRun.table` does."""
     replicas = [row for row in summarize_replicas(facts.chosen_rows) if row.replica >= 0]
     longest = max((row.wall_ns for row in replicas), default=0) or 1
     bars = [_build_worker(row, longest, f"Worker {row.replica}", row.replica) for row in replicas]
@@ -311,7 +311,7 @@ def _count_replicas(stage: OwnStage) -> str:
 
 
 def list_arguments(loader: Loader) -> tuple[tuple[str, str], ...]:
-    """Return the arguments of a DataLoader with their values. For a watched iterable, return its name and length."""
+    """Return the arguments of a DataLoader, as name and value. For a watched iterable, return its name and length."""
     iterable = (
         "IterableDataset: every worker yields every sample, unless __iter__ splits them by get_worker_info()"
         if loader.style == "iterable"

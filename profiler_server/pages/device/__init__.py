@@ -1,4 +1,4 @@
-"""The Device page: the composition of step time, how busy each device was, and the interplay of host and device."""
+"""The Device page: the composition of step time, how busy each device was, and how the host launched its work."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ MOVE_REMEDY = "model = model.to(device)\nfor batch in loader:\n    batch = batch
 
 @dataclass(frozen=True)
 class DevicePage:
-    """The context of the page. `breakdown` is None without device work, `critical` without a launch that is linked to
-    its work.
+    """The context of the page. `breakdown` is None without device work or a detailed step, `critical` if no launch is
+    linked to the work that it launched.
 
-    `linked_only`: device work without a known launch is left out of the figures, as `?linked=1` requests.
+    `linked_only` (`?linked=1`) means that the figures leave out device work without a known launch.
     """
 
     breakdown: Breakdown | None
@@ -50,7 +50,7 @@ class DevicePage:
 
 
 def build(request: PageRequest) -> DevicePage:
-    """Build the page; an unreadable section becomes a notice, and the other sections remain."""
+    """Build the page. A section that cannot be read becomes a notice, and the remaining sections are shown."""
     rank = request.rank_run
     linked_only = request.query.get("linked") == "1"
     _, absence = build_part(
@@ -82,8 +82,8 @@ def build(request: PageRequest) -> DevicePage:
 
 
 def _explain_nothing(rank: RankRun) -> Notice:
-    """Return why a rank with recorded operators has no device work: it had no device, or none of its work was
-    recorded.
+    """Return a notice for a rank with operators and without device work: the rank had no device, or none of the work of
+    its device was recorded.
     """
     names = dict.fromkeys(device.name for device in rank.manifest.devices if device.kind not in ("cpu", "mps"))
     if not names:

@@ -1,4 +1,4 @@
-"""One panel per device: its time by category, its streams, and the host's launches of its work."""
+"""One panel for each device: its time by category, its streams, and the host's launches of its work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from profiler_server.widgets import Part, Stat, build_parts
 
 @dataclass(frozen=True)
 class LaunchQueue:
-    """The launch queue's length from its first to its last change. The arrays have only the drawn points."""
+    """The number of launched pieces of work that wait to begin, over time. The arrays have only the drawn points."""
 
     mean: float
     most: int
@@ -48,8 +48,8 @@ class LaunchQueue:
 
 @dataclass(frozen=True)
 class DeviceMeasures:
-    """The measures of one device. `streams` has the busiest stream first, and `unlinked` counts the pieces of work
-    without a known launch.
+    """The figures of one device. `overlap_frac` is the share of communication that computation hides, None without any.
+    `streams` has the busiest stream first. `unlinked` is the number of pieces of work without a known launch.
     """
 
     device: int
@@ -64,7 +64,7 @@ class DeviceMeasures:
 
 @derived(file="device-measures")
 def measure_devices(rank: RankRun) -> tuple[DeviceMeasures, ...]:
-    """Return the measures of each device with any activity."""
+    """Return the figures of each device that did any work, in order of its number; empty without device work."""
     work = read_device_work(rank)
     if work is None or not len(work):
         return ()
@@ -112,8 +112,8 @@ _OUTSIDE = ("Idle around", "idle", "nothing runs yet before the first work of th
 
 @dataclass(frozen=True)
 class DevicePanel:
-    """One device. `linked` is a text on how much work has a known launch, and whether the other work is counted.
-    `covers` is a text on the total of `accounts`.
+    """One device. `linked` says how many pieces of work have no known launch, and whether these are counted here.
+    `covers` names the time that `accounts` divide.
     """
 
     title: str
@@ -128,7 +128,7 @@ class DevicePanel:
 
 
 def build_panels(rank: RankRun, linked_only: bool) -> tuple[DevicePanel, ...] | NotReady:
-    """Build a panel for each device with any activity. Raises as `RankRun.table` does."""
+    """Build a panel for each device that did any work; NotReady while that is computed. Raises as `RankRun.table`."""
     devices = measure_devices.peek(rank)
     if isinstance(devices, NotReady):
         return devices
@@ -189,7 +189,7 @@ def _describe_base(summary: DeviceSummary, times: DeviceTimes) -> str:
 
 
 def _list_accounts(times: DeviceTimes, steps_ns: int) -> tuple[Part, ...]:
-    """Return the device's time by category as shares of the steps. All figures of the page are shares of the steps."""
+    """Return the device's time by category, as shares of the time of all recorded steps, as in all figures here."""
     whole_ns = max(steps_ns, times.total_ns)
     words = [(label, color, meaning) for _, label, color, meaning in _PARTS]
     values = [int(getattr(times, field)) for field, *_ in _PARTS]

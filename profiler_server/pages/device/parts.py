@@ -1,4 +1,4 @@
-"""The composition of step time: its eight categories, stacked per step, and its critical path."""
+"""The parts of the Device page on step time: eight categories, per step and averaged, and the critical path."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ TABLE_STEPS = 200
 
 @dataclass(frozen=True)
 class Breakdown:
-    """The breakdown of the mean step. `sentence` describes the steps. The categories sum to the mean step, `total`.
+    """The mean step, as categories (`parts`) that sum to `total`. `sentence` says how many steps the mean covers.
 
-    `is_on_device` is True if any of the step time was on a device, or in a call to a device.
+    `is_on_device` is True if any of the step time was work of a device, or a call to the device's runtime.
     """
 
     sentence: str
@@ -48,7 +48,7 @@ class Breakdown:
 
 
 def build_breakdown(rank: RankRun) -> Breakdown | NotReady | None:
-    """Return the breakdown; None without a detailed step. Raises as `RankRun.table` does."""
+    """Return the breakdown of the mean step; None if no step was recorded in detail. Raises as `RankRun.table` does."""
     categories = list_categories.peek(rank)
     if isinstance(categories, NotReady):
         return categories
@@ -99,7 +99,7 @@ _NAME_LENGTH = 60
 
 @dataclass(frozen=True)
 class CriticalTable:
-    """The table of the critical path. `sentence` describes the steps. The categories sum to the mean step, `total`."""
+    """The mean time on the critical path by kind of work, which sums to `total`. `sentence` says which steps count."""
 
     sentence: str
     total: str
@@ -107,7 +107,7 @@ class CriticalTable:
 
 
 def build_critical(rank: RankRun) -> CriticalTable | NotReady | None:
-    """Return the table; None if no launch is linked to its work. Raises as `RankRun.table` does."""
+    """Return the critical path of the mean step; None if no launch is linked to its work. Raises as `RankRun.table`."""
     path = find_critical_path.peek(rank)
     if path is None or isinstance(path, NotReady):
         return path

@@ -1,4 +1,4 @@
-"""The Memory and resources page: use of processors, memory, disk and GPU while steps ran, and use of device memory."""
+"""The Memory and resources page: use of processors, memory, disks and GPUs while steps ran, and memory of tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEMORY_REMEDY = 'Profiler("runs/my-run", memory=True, window=(10, 3))  # three s
 
 @dataclass(frozen=True)
 class MemoryPage:
-    """The sections of the page. An absent section has a notice with the reason."""
+    """The sections of the page. A section that is None has a notice with the reason."""
 
     host: HostView | None
     host_notice: Notice | None
@@ -32,8 +32,8 @@ class MemoryPage:
 
 
 def build(request: PageRequest) -> MemoryPage:
-    """Build the page. The step filter limits the samples; `?device=` selects a device, `?at_ns=` a moment of its
-    memory.
+    """Build the page. The step filter limits the samples. `?device=` selects the device, and `?at_ns=` the moment, for
+    which the memory of tensors is shown.
     """
     rank = request.rank_run
     resources, absence = build_part("The samples cannot be read", lambda: _read_samples(rank, request.steps))
@@ -79,7 +79,7 @@ def _read_samples(rank: RankRun, steps: StepRange | None) -> Resources | Notice:
 
 
 def explain_no_gpu(rank: RankRun) -> Notice:
-    """Return a notice on why there are no GPU figures: the GPU was not sampled, or there is no GPU."""
+    """Return a notice on why there are no GPU figures: a GPU was not sampled, or the run saw none."""
     signal = next((entry for entry in rank.manifest.signals if entry.name == "gpu"), None)
     if signal is not None:
         return Notice("off", "The GPU was not sampled", signal.reason, "pip install nvidia-ml-py")

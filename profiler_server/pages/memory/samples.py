@@ -1,4 +1,4 @@
-"""The machine's samples while the steps ran: processors, memory of the processes, disks, GPUs."""
+"""Samples of the machine while the steps ran: processors, memory of the processes, disks, GPUs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Write = Callable[[float], str]
 
 @dataclass(frozen=True)
 class Drawn:
-    """One series to draw, with its name and colour; `kind` is the `kind` of a `Line`."""
+    """One series to draw, with its name and its colour. `kind` has the meaning of the field `kind` of `Line`."""
 
     name: str
     series: Series
@@ -31,9 +31,9 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Look:
-    """The texts and units of a chart of series. `unit` is the unit of the axis; values are multiplied by `scale`.
+    """The texts and units of a chart of series. `unit` is the unit of the y axis, which shows values times `scale`.
 
-    `write` formats a table cell. `top` is the name and height of a dashed line, None for no line.
+    `write` formats an unscaled value for the table. `top` is label and height of a dashed line, None for no line.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Look:
 
 
 def draw_series(look: Look, drawn: Sequence[Drawn], x_title: str) -> Chart:
-    """Return a chart of series over the steps, each thinned separately. The table has means of equal sections."""
+    """Return a chart of series over the steps. Its table has the means over equal sections of the x axis."""
     first = min(float(entry.series.x[0]) for entry in drawn)
     last = max(float(entry.series.x[-1]) for entry in drawn)
     lines = [
@@ -73,7 +73,7 @@ def draw_series(look: Look, drawn: Sequence[Drawn], x_title: str) -> Chart:
 
 
 def _tabulate(drawn: Sequence[Drawn], first: float, last: float, write: Write) -> tuple[tuple[str, ...], ...]:
-    """Return the mean of each series in equal sections of the axis, empty if a section has no sample."""
+    """Return a row per section of the x axis: where it begins, and the mean of each series, "" without a sample."""
     count = min(TABLE_ROWS, max(len(entry.series.x) for entry in drawn))
     edges = np.linspace(first, np.nextafter(last, np.inf), count + 1)
     columns = []
@@ -91,8 +91,8 @@ MOST_GPUS = 8
 
 @dataclass(frozen=True)
 class GpuView:
-    """A table of GPUs, and charts. Each of `rows` has a GPU's name and its mean of each metric over the chosen steps;
-    for memory, the peak.
+    """A table of GPUs, and charts. Each of `rows` has a GPU's name and the means of its metrics over the chosen steps;
+    for memory, it has the peak. `throttling` has a sentence for each throttled GPU.
     """
 
     rows: tuple[tuple[str, ...], ...]
@@ -133,7 +133,7 @@ _CAUSES = {"power": "power limit", "heat": "too hot", "other": "hardware slowdow
 
 
 def view_gpus(manifest: RankManifest, resources: Resources) -> GpuView | None:
-    """Return the GPU samples for the page; None if there are none."""
+    """Return the table and charts of the GPU samples; None if no GPU was sampled."""
     sources = [entry.source for name in METRICS for entry in resources.pick(name, "gpu ")]
     if not sources:
         return None
@@ -170,7 +170,7 @@ def _draw(name: str, resources: Resources, devices: Sequence[Device]) -> Chart:
 
 
 def _find_top(devices: Sequence[Device]) -> tuple[str, float] | None:
-    """Return the label and capacity of GPU memory, if all GPUs have the same capacity; else None."""
+    """Return label and bytes of the GPUs' memory capacity if all known capacities are the same; else None."""
     sizes = {device.memory_bytes for device in devices if device.memory_bytes}
     return ("capacity", float(sizes.pop())) if len(sizes) == 1 else None
 
@@ -183,8 +183,8 @@ BUSY_FRAC = 0.9
 
 @dataclass(frozen=True)
 class HostView:
-    """The host samples. `sentence` names the users of the processors. `charts` show processors, `memory_charts` memory
-    and disks.
+    """The host samples. `sentence` says which programs used how many cores. `charts` show processors, `memory_charts`
+    memory and disks.
     """
 
     sentence: str
@@ -196,7 +196,7 @@ class HostView:
 
 
 def view_host(manifest: RankManifest, resources: Resources) -> HostView:
-    """Return the host samples for the page."""
+    """Return sentences, figures and charts of the host samples."""
     cores = _group(resources, "cpu_cores")
     memory = _group(resources, "memory_bytes")
     usable = manifest.usable_cores or float(manifest.cpu_count or 0)
@@ -211,7 +211,7 @@ def view_host(manifest: RankManifest, resources: Resources) -> HostView:
 
 
 def _group(resources: Resources, metric: str) -> Mapping[str, Series]:
-    """Return the metric's series for the process, for all workers together, and for the machine, where available."""
+    """Return the series of `metric` of the process, of the workers (their sum) and of the machine, each if sampled."""
     found = {
         "process": resources.find("process", metric),
         "workers": sum_series(resources.pick(metric, "worker "), "workers"),
@@ -221,7 +221,7 @@ def _group(resources: Resources, metric: str) -> Mapping[str, Series]:
 
 
 def describe_cores(cores: Mapping[str, Series], usable: float, workers: int) -> str:
-    """Return how training, workers and other programs used the processors, and whether processors were the limit."""
+    """Return text on the cores that training, workers and other programs used, and whether all cores were in use."""
     if "process" not in cores:
         return "The use of the processors was not sampled in these steps."
     used = [f"training used {_cores(cores['process'].mean)}"]

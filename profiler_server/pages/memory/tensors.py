@@ -1,4 +1,4 @@
-"""Device memory in the detailed windows: the curve, the change by operator, and the live blocks at a moment."""
+"""Device memory in the detailed windows: allocated bytes over time, change by operator, blocks alive at a moment."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ MS = 1e6
 
 @dataclass(frozen=True)
 class MomentView:
-    """The live blocks at a moment. With `is_peak` it is the peak, because no moment was chosen.
+    """The memory blocks alive at one moment. `is_peak` means that no moment was chosen, and the peak is shown.
 
-    `t0` and `t1` bound the range that the timeline shows for this moment, in ns since the run's epoch.
+    `t0` and `t1` bound the range of the timeline that a link opens around this moment, in ns since the run's epoch.
     """
 
     title: str
@@ -53,7 +53,7 @@ class MomentView:
 
 @dataclass(frozen=True)
 class TensorView:
-    """The memory of one device by tensors. `origin_ns` is the zero of the chart's axis, in ns since the run's epoch."""
+    """The memory of tensors on one device. `origin_ns` is the zero of the chart's axis, in ns since the run's epoch."""
 
     devices: tuple[Link, ...]
     stats: tuple[Stat, ...]
@@ -67,7 +67,7 @@ class TensorView:
 
 
 def view_tensors(rank: RankRun, query: Mapping[str, str]) -> TensorView:
-    """Return the memory of the requested device, the first by default. Raises as `RankRun.table` does."""
+    """Return the memory of the device in `?device=`, by default of the first device. Raises as `RankRun.table` does."""
     traces = read_memory(rank)
     trace, device_error = _choose(traces, query.get("device", ""))
     row, moment_error = _choose_row(trace, query.get("at_ns", ""))
@@ -160,7 +160,7 @@ def _draw(rank: RankRun, trace: MemoryTrace, row: int) -> Chart:
 
 
 def _find_other_steps(rank: RankRun, trace: MemoryTrace) -> list[tuple[float, float]]:
-    """Return the range of each step with an odd number, for shading. The ranges are in ms on the chart's axis."""
+    """Return begin and end of every step with an odd number, in ms on the chart's x axis, for shading."""
     scale = read_scale(rank)
     first, last = int(trace.start_ns[0]), int(trace.start_ns[-1])
     inside = (scale.end_ns > first) & (scale.start_ns < last) & (scale.number % 2 == 1)
@@ -181,7 +181,7 @@ def _tabulate(trace: MemoryTrace, origin: int) -> tuple[tuple[str, ...], ...]:
 
 
 def _find_window(rank: RankRun, at_ns: int, origin: int) -> str:
-    """Return text on the position of a moment in its window: "12.0 ms into the window of steps 10–12"."""
+    """Return text on where in its detailed window a moment lies: "12.0 ms into the window of steps 10–12"."""
     begun = [window for window in rank.manifest.windows if window.start_ns <= at_ns]
     if not begun:
         return f"{format_duration(at_ns - origin)} after the first event"

@@ -1,4 +1,4 @@
-"""The Operators page: types, operators, kernels, host order and modules of the detailed windows."""
+"""The Operators page: types, operators, kernels, host order, modules and roofline of the detailed windows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _WINDOW_REASON = "Operators come from a detailed window of a few steps, and this
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a column. `sorted` is the value of aria-sort. `query` sorts by the column, or reverses its order."""
+    """The head of a column. `sorted` is its aria-sort. `query` sorts by the column, or reverses the present order."""
 
     column: Column
     sorted: str
@@ -59,8 +59,8 @@ class Head:
 
 @dataclass(frozen=True)
 class Grid:
-    """One page of a table. `summary` is a text on how many rows matched. `hidden` are query values that the search form
-    keeps.
+    """One page of the table. `summary` says how many rows match the search, `place` which page this is. `previous` and
+    `next` are URL queries, None without such a page. `hidden` are query values that the search form keeps.
     """
 
     heads: tuple[Head, ...]
@@ -76,7 +76,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class OperatorsContext:
-    """The context of `operators.html`. `grid` is None if `notice` gives a reason."""
+    """The context of `operators.html`. If `notice` says why there is no table, `chart` and `grid` are None, too."""
 
     state: PageState
     tabs: tuple[Link, ...]
@@ -91,7 +91,7 @@ class OperatorsContext:
 
 
 def build(request: PageRequest) -> OperatorsContext:
-    """Build the page; an unreadable section becomes a notice, and the other sections remain."""
+    """Build the page. If the chosen group of rows cannot be read or summed, a notice says why; the tabs remain."""
     state = parse_state(request.query, SORTABLE, request.steps)
     try:
         return _build(request.rank_run, state)
@@ -164,7 +164,7 @@ def _draw(rank: RankRun, group: GroupTable, state: PageState) -> Chart | None:
 
 
 def _list_tabs(rank: RankRun, state: PageState) -> tuple[Link, ...]:
-    """Return a link for each group. The module view has a link only if the trace names modules."""
+    """Return a link for each grouping. Modules have a link only if the trace names modules, or if they are shown."""
     try:
         modules = has_modules(rank)
     except RunError:
@@ -253,9 +253,9 @@ def _summarize(selected: SelectedRows, rows: int, state: PageState) -> str:
 
 
 def _list_executions(rank: RankRun, state: PageState) -> tuple[DeviceStep, ...]:
-    """Return the device work of the first 50 shown steps.
+    """Return the device work of each of the first 50 shown steps.
 
-    Empty for groups other than kernels. Also empty if the work cannot be read; the page then shows only its table.
+    Empty on every tab but kernels. Also empty if this work cannot be read; the table of kernels is shown nevertheless.
     """
     if state.group != "kernels":
         return ()

@@ -40,7 +40,7 @@ class _Part:
 
 
 def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None:
-    """Return the chart of a grouping; None if no time was spent. `nouns` is the plural noun for its rows."""
+    """Return a pie or bars of the times in `group`; None if all are 0. `nouns` is the plural noun for its rows."""
     if state.group == "modules":
         group = _cut_modules(group)
     parts = _largest(group, GROUPS[state.group].name, time_column(group, state.group))
@@ -83,7 +83,7 @@ def _build_slice(part: _Part, state: PageState) -> Slice:
 
 
 def _describe_covered(known: int, nouns: str) -> str:
-    """Return in words which rows the chart covers. `known` is the number of rows with a name."""
+    """Return text on which rows the chart covers. `known` is the number of rows with a name."""
     if known == 1:
         return f"the only {nouns.removesuffix('s')}"
     if known <= TOP:
@@ -92,7 +92,7 @@ def _describe_covered(known: int, nouns: str) -> str:
 
 
 def _cut_modules(group: GroupTable) -> GroupTable:
-    """Return the sums of modules at the deepest level that fits the chart, so that few modules are in Other.
+    """Return the group with module paths cut to the deepest level that has at most `TOP` modules, so few are in Other.
 
     Modules of one class are merged (`Linear_7` becomes `Linear_*`) if a deeper level fits the chart in this way.
     """
@@ -113,7 +113,7 @@ def _cut(path: str, depth: int) -> str:
 
 
 def time_column(group: GroupTable, name: str) -> str:
-    """Return the time column whose values add up to the whole, because no time counts twice."""
+    """Return the time column of the group `name` that sums to the whole, because no time counts twice in it."""
     if name == "kernels":
         return "total_ns"
     return "device_self_ns" if group.measure == "device" else "self_ns"
@@ -145,7 +145,7 @@ _COLORS = {"compute": "compute", "memory": "copy"}
 
 
 def build_roofline_chart(rank: RankRun, group: GroupTable) -> Chart | None:
-    """Draw the operators with known operations, longest first; None if there are none."""
+    """Draw the operators whose floating-point operations are known, longest first; None if there are none."""
     rows = group.rows.filter(pc.greater(group.rows["flops"], 0.0)).sort_by([("time_ns", "descending")])
     shown = rows.slice(0, POINTS).to_pylist()
     if not shown:
@@ -168,7 +168,7 @@ def build_roofline_chart(rank: RankRun, group: GroupTable) -> Chart | None:
 
 
 def explain_roof(rank: RankRun, group: GroupTable) -> str:
-    """Return which roofs are drawn and where their figures come from, or why there are none."""
+    """Return sentences on which roofs (peak rates of the device) are drawn and their source, or on why none is."""
     covered = format_share(pc.sum(group.rows["share_frac"]).as_py() or 0.0)
     side = "device" if group.measure == "device" else "host"
     counted = (
@@ -179,7 +179,7 @@ def explain_roof(rank: RankRun, group: GroupTable) -> str:
 
 
 def explain_nothing(rank: RankRun) -> Notice:
-    """Return a notice on why no operator is in the roofline."""
+    """Return a notice on why the roofline has no operator: no recorded shapes, or no formula for the operators."""
     shapes = rank.table("operators", ("input_shapes",))["input_shapes"]
     if shapes.null_count == len(shapes):
         reason = "Operations and bytes are computed from the shapes of inputs, and this trace was taken without them."
@@ -212,7 +212,7 @@ def _list_peaks(part: Part) -> list[tuple[str, float]]:
 
 
 def _list_roofs(rows: pa.Table, part: Part) -> list[RoofLine]:
-    """Return a roof for each precision in use. Precisions with equal roofs share a line."""
+    """Return a roof for each precision in use. Precisions with the same peak rate share one line."""
     used = set(rows["precision"].to_pylist())
     heights: dict[float, list[str]] = {}
     for name, peak in _list_peaks(part):
@@ -252,7 +252,7 @@ LEAST_SHARE_FRAC = 0.002
 
 @dataclass(frozen=True)
 class ModuleTree:
-    """The modules as lines of a tree. `left_out` is a sentence on modules that are not shown, empty for none."""
+    """The modules as lines of a tree. `left_out` is a sentence on modules that are not shown, "" if all are shown."""
 
     lines: tuple[ModuleNode, ...]
     on_device: bool
@@ -260,7 +260,7 @@ class ModuleTree:
 
 
 def build_tree(rank: RankRun, state: PageState) -> ModuleTree | None:
-    """Build the tree of the module tab. None on other tabs, or if no module contains another module."""
+    """Build the tree for the tab Modules; None on every other tab, or if no module contains another module."""
     if state.group != "modules":
         return None
     nodes = build_module_tree(rank, state.steps)

@@ -1,4 +1,4 @@
-"""The rows of the Operators page, with the opened details below them: members, shapes, steps."""
+"""The rows of the Operators page, and the details below an opened row: member operators, input shapes, steps."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Column:
-    """One column: `name` in the table of the group, `label` on the page, `hint` its meaning.
+    """One column: `name` in the Arrow table of the group, `label` on the page, `hint` its meaning.
 
-    `is_kernel` means that the values are kernel names. The text that most kernel names share is not shown.
+    If `is_kernel`, the values are kernel names. The text that most kernel names share is not shown.
     """
 
     name: str
@@ -44,16 +44,16 @@ class Column:
 
     @property
     def falls_first(self) -> bool:
-        """Return whether the first click on the head sorts the greatest value first."""
+        """Return whether the first click on the head sorts the column in descending order."""
         return self.kind not in ("name", "text", "order")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One value as shown. `whole` is the full text. `bar` is the percentage of a bar, None for no bar.
+    """One value as shown. `whole` is the full text of a shortened `text`, else "". `bar` is a percentage, None for no
+    bar.
 
-    `query` opens the operator that the value names on this page, None for no link.
-    """
+    `query` is the URL query that opens the operator which the value names, None for no link."""
 
     kind: Kind
     text: str
@@ -113,7 +113,7 @@ _ROOFLINE = (
 
 
 def list_columns(group: str, measure: Measure) -> tuple[Column, ...]:
-    """Return the columns of a group in order; the first is the row's name."""
+    """Return the columns of a group from left to right. `measure` chooses device times or host times."""
     times = _DEVICE if measure == "device" else _HOST
     if group == "types":
         return (Column("type", "Type", "name"), Column("operators", "Operators", "count"), _CALLS, *times)
@@ -137,7 +137,7 @@ SORTABLE: Mapping[str, tuple[str, ...]] = {
 
 
 def build_cell(column: Column, value: Any, bar_whole: float = 1.0) -> Cell:
-    """Return a value as a cell. `bar_whole` is the share for which the bar is full."""
+    """Return `value` as text in a cell. `bar_whole` is the share (0 to 1) that fills the whole bar."""
     if value is None:
         return Cell(column.kind, ABSENT if column.kind != "name" else "(no name)")
     write = _WRITERS.get(column.kind)
@@ -169,7 +169,7 @@ DETAIL_LIMIT = 30
 
 @dataclass(frozen=True)
 class OperatorDetail:
-    """The time of one operator by shape, by step, and by stack."""
+    """The times of one operator by input shape and by step. `stack` is one of its call stacks, "" if none is known."""
 
     shapes: TextTable
     steps: TextTable
@@ -177,7 +177,7 @@ class OperatorDetail:
 
 
 def read_operator_detail(rank: RankRun, name: str, measure: Measure, steps: StepRange | None) -> OperatorDetail:
-    """Sum one operator by input shape and by step. Raises as `RankRun.table` does."""
+    """Sum the operator `name` by input shape and by step, over `steps` (None: all). Raises as `RankRun.table` does."""
     keys = ("input_shapes", "input_dtypes", "call_stack")
     rows = within_steps(read_operators(rank, keys), steps)
     rows = rows.filter(pc.equal(rows["name"], name))
@@ -232,10 +232,10 @@ _OPERATOR_GROUPS = ("operators", "host")
 
 @dataclass(frozen=True)
 class Row:
-    """One row. `toggle` is the query that opens or closes the row, None for a row without details.
+    """One row. `toggle` is the URL query that opens or closes its details, None for a row without details.
 
-    `level` is 1 for an operator below its type. `search` is the search text for the timeline. `note` is a sentence on
-    rows that are left out; the last row below a type has it.
+    `level` is 1 for an operator below its type or module, else 0. `search` is the search text for the timeline, "" for
+    none. A row with a `note` has no cells: it is the last below its type, and the note counts the operators left out.
     """
 
     cells: tuple[Cell, ...]
@@ -249,7 +249,7 @@ class Row:
 
 @dataclass(frozen=True)
 class RowBuilder:
-    """The data that all rows of a table share. `top_share_frac` is the share that fills a bar."""
+    """A builder of the rows of one table. `top_share_frac` is the share that fills a whole bar."""
 
     rank: RankRun
     state: PageState
@@ -258,7 +258,7 @@ class RowBuilder:
     top_share_frac: float
 
     def build(self, rows: pa.Table) -> tuple[Row, ...]:
-        """Return the rows of one page of the table, with the detail rows that the URL opens."""
+        """Return the rows of one page of the table. The members of the row that the URL opens follow that row."""
         key = GROUPS[self.state.group].name
         built: list[Row] = []
         opened_key = self.state.type if self.state.group in _MEMBER_GROUPS else self.state.operator
@@ -319,5 +319,5 @@ class RowBuilder:
 
 
 def find_top_share(rows: pa.Table) -> float:
-    """Return the greatest share of a table. It fills a whole bar."""
+    """Return the greatest share in a table, which fills a whole bar; 1 if no share is above 0."""
     return pc.max(rows["share_frac"]).as_py() or 1.0

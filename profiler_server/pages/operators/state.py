@@ -1,4 +1,4 @@
-"""The state of the Operators page. All of it is in the page's URL."""
+"""The state of the Operators page, all of which is in the URL of the page."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ DEFAULT_SORT = {"host": "order"}
 
 @dataclass(frozen=True)
 class PageState:
-    """The state that the URL requests. `type` and `operator` are the keys of opened rows, from `shorten_key`.
+    """The state that the URL asks for. `type` and `operator` are keys (`shorten_key`) of opened rows, "" for none.
 
-    `problems` are sentences about invalid arguments, and about the replacement that is shown.
+    `problems` are sentences: each names an invalid argument of the URL, and what is shown instead.
     """
 
     group: str = "types"
@@ -44,7 +44,7 @@ class PageState:
         return Selection(self.sort, self.descending, self.search, self.page, self.size)
 
     def query(self, **changes: str | int | bool) -> dict[str, str]:
-        """Return the query of a link to this state with changes. Default values are left out."""
+        """Return the URL query of this state with some fields changed. Default values are left out."""
         target = replace(self, **changes)  # type: ignore[arg-type]
         is_default = (target.sort, target.descending) == default_sort(target.group)
         query = {
@@ -62,7 +62,7 @@ class PageState:
 
 
 def default_sort(group: str) -> tuple[str, bool]:
-    """Return the default sort column of a group, and whether its order is descending."""
+    """Return the default sort column of a group, and whether the default order is descending."""
     column = DEFAULT_SORT.get(group)
     return (column, False) if column else ("share_frac", True)
 
@@ -70,9 +70,9 @@ def default_sort(group: str) -> tuple[str, bool]:
 def parse_state(
     query: Mapping[str, str], sortable: Mapping[str, Iterable[str]], steps: StepRange | None = None
 ) -> PageState:
-    """Return the state that the URL requests. `steps` is the step filter, which was read from the URL before.
+    """Return the state that the URL query asks for. `steps` is the step filter, which the caller has read from the URL.
 
-    Invalid arguments are reported, and replaced by defaults. `sortable` maps a group to its columns.
+    An invalid argument is reported, and replaced by its default. `sortable` maps a group to the columns to sort it by.
     """
     problems: list[str] = []
     group = _choose(query, "group", tuple(GROUPS), "types", problems)
@@ -93,14 +93,14 @@ def parse_state(
 
 
 def shorten_key(name: str) -> str:
-    """Return the key of a name in a link: the name, or a digest of a long name."""
+    """Return the key of a name in a link: the name itself, or a digest if the name is longer than `NAME_LIMIT`."""
     if len(name) <= NAME_LIMIT:
         return name
     return "~" + hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def find_key(key: str, names: Iterable[str | None]) -> str | None:
-    """Return the name for which `shorten_key` gives this key; None if there is none."""
+    """Return the first of `names` whose `shorten_key` is `key`; None if there is no such name, or if `key` is empty."""
     if not key:
         return None
     return next((name for name in names if name is not None and (name == key or shorten_key(name) == key)), None)

@@ -1,4 +1,4 @@
-"""The Overall page: what the run is bound by, the composition of a step, and a card for each section."""
+"""The Overall page: what bounds the step, the mean step, and cards on steps, operators, data pipeline and timeline."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class MeanStep:
-    """The mean step as a strip with its phases. `sentence` describes which steps are averaged, and in which mode they
-    were recorded.
+    """The mean step as a strip of its phases. `sentence` says which steps the mean covers, and in which mode they were
+    recorded.
 
-    `beside` is a sentence on the time outside of all steps, "" if this time is short.
+    `beside` is a sentence on the time between epochs, which no step covers; "" if this time is short.
     """
 
     noun: str
@@ -89,7 +89,7 @@ class MeanStep:
 
 @dataclass(frozen=True)
 class Panel(Generic[T]):
-    """The body of a card, or a notice on why there is none."""
+    """The content of one section, or a notice on why the section has no content. The other field is None."""
 
     body: T | None
     notice: Notice | None
@@ -97,9 +97,9 @@ class Panel(Generic[T]):
 
 @dataclass(frozen=True)
 class OverallPage:
-    """The context of the page. `attempts` are the attempts of the job, empty if the job was started once.
+    """The context of `overall.html`. `attempts` are all attempts of the job, empty if the job was started once.
 
-    `step` has a notice if no step was recorded. If one card fails, the others are shown.
+    `step` has a notice if no step was recorded. If one card fails, the other cards are shown.
     """
 
     attempts: tuple[AttemptLink, ...]
@@ -114,7 +114,7 @@ class OverallPage:
 
 @dataclass(frozen=True)
 class AttemptLink:
-    """One attempt of the job. `run_id` is the run to link to; `text` describes how the attempt ended."""
+    """One attempt of the job. `run_id` is its run, `text` says how it ended, `is_this` marks the run of this page."""
 
     number: int
     run_id: str
@@ -124,7 +124,7 @@ class AttemptLink:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of the rank, read once: training steps, or the batches of a run that only infers."""
+    """The steps of the rank: training steps, or batches if the run only infers. `noun` is the word for one of them."""
 
     table: pa.Table
     phases: tuple[PhaseShare, ...]
@@ -133,7 +133,7 @@ class Steps:
 
 
 def build(request: PageRequest) -> OverallPage:
-    """Build the page. A section that cannot be read shows the reason in its place."""
+    """Build the page. A section that cannot be read shows the reason instead of its content."""
     rank, whole = request.chosen_steps, request.rank_run
     read = build_panel("The steps cannot be read", lambda: _read_steps(rank))
 
@@ -169,7 +169,7 @@ def _list_attempts(request: PageRequest) -> tuple[AttemptLink, ...]:
 
 
 def _name_attempt(request: PageRequest, path: Path) -> str:
-    """Return the run id of another attempt, whose folder `path` is below or above the folder of this run."""
+    """Return the id of the run in the folder `path`, which lies above or below the folder of this run."""
     base = request.run.path
     for _ in range(0 if request.run_id == BASE_ID else request.run_id.count("/") + 1):
         base = base.parent
@@ -177,7 +177,7 @@ def _name_attempt(request: PageRequest, path: Path) -> str:
 
 
 def build_panel(title: str, make: Callable[[], T | Notice]) -> Panel[T]:
-    """Build one section of the page. Any failure becomes a notice with this title."""
+    """Return the section that `make` builds. If `make` fails, the section is a notice with the title `title`."""
     return Panel(*build_part(title, make))
 
 
@@ -222,7 +222,7 @@ def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
 
 
 def _describe_device(rank: RankRun) -> Stat:
-    """Return how busy the device was. If a table is damaged, only this figure is missing."""
+    """Return the figure for the share of time in which the device was busy. A damaged table blanks only this figure."""
     if rank.status("job_operations").state == "there":
         return Stat("Device", ABSENT, "the trace does not name it", None)
     if not rank.manifest.devices and rank.status("kernels").state != "there":
@@ -280,7 +280,7 @@ _MOST_TRIGGERS = 5
 
 
 def _describe_modes(steps: Steps, manifest: RankManifest) -> str:
-    """Return how many steps are averaged, and in which mode they were recorded."""
+    """Return sentences on which steps the mean covers, and on the mode (light or detailed) that recorded them."""
     selection = select_steps(steps.table)
     kept, noun = int(selection.kept.sum()), steps.noun
     of = f"{format_count(kept)} of " if kept < steps.summary.count else ""

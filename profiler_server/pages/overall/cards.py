@@ -1,4 +1,4 @@
-"""The cards of the Overall page. Each is built separately, so that a failed card leaves the others."""
+"""The cards of the Overall page. Each card is built separately, so a failure in one leaves the other cards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OPERATORS_SHOWN = 5
 
 @dataclass(frozen=True)
 class StepsCard:
-    """A small chart of the step time along the run, and a sentence on its percentiles and outliers."""
+    """A small chart of the time of every step, and a sentence on the percentiles and outliers of these times."""
 
     chart: Chart
     sentence: str
@@ -47,9 +47,9 @@ class StepsCard:
 
 @dataclass(frozen=True)
 class OperatorsCard:
-    """The card of operators. `measure` is device if the run has device time, else host.
+    """The card of operators. `measure` is `device self time` if any operator has device time, else `host self time`.
 
-    `top` are operators by name, with their self time in ns and its share of all self time.
+    `top` has the operators with the most self time: name, self time in ns, share of the self time of all operators.
     """
 
     chart: Chart
@@ -59,8 +59,8 @@ class OperatorsCard:
 
 @dataclass(frozen=True)
 class TimelineCard:
-    """Totals of the detailed windows. The figures are the same as on the Timeline page; operators are those of the host
-    only.
+    """Totals of the detailed windows, as on the Timeline page. Figures of operators are of the host only. `covered`
+    names the steps of the windows; it is "" without a window.
     """
 
     figures: tuple[Stat, ...]
@@ -68,7 +68,7 @@ class TimelineCard:
 
 
 def build_steps_card(steps: pa.Table, noun: str) -> StepsCard:
-    """Return a card with a chart of the step time. `steps` must have a training step or a batch of inference."""
+    """Return the card on step times. `steps` must have a training step, or a batch of inference (`noun` is batch)."""
     selection = select_steps(steps)
     beyond = find_beyond(selection)
     only = (float(selection.step[0]) - 0.5, float(selection.step[0]) + 0.5) if len(selection.step) == 1 else None
@@ -87,7 +87,7 @@ def build_steps_card(steps: pa.Table, noun: str) -> StepsCard:
 
 
 def build_operators_card(rank: RankRun) -> OperatorsCard:
-    """Return a card with the families of operators by self time. Raises TableBrokenError or NewerSchemaError."""
+    """Return the card with the self time of each operator type. Raises TableBrokenError or NewerSchemaError."""
     types, operators = summarize_types(rank), summarize_operators(rank)
     on_device = any(row.device_self_ns for row in types)
     measure = "device self time" if on_device else "host self time"
@@ -117,7 +117,7 @@ def _slice_types(types: Sequence[TypeRow], on_device: bool) -> list[Slice]:
 
 
 def build_timeline_card(rank: RankRun) -> TimelineCard:
-    """Return a card with totals of the timeline. Raises TableBrokenError or NewerSchemaError."""
+    """Return the card with totals of the detailed windows. Raises TableBrokenError or NewerSchemaError."""
     operators = summarize_operators(rank)
     kinds = (
         rank.table("tracks", ("kind",)).column("kind").cast(pa.string())
@@ -142,7 +142,7 @@ def build_timeline_card(rank: RankRun) -> TimelineCard:
 
 @dataclass(frozen=True)
 class DataCard:
-    """The card of the data pipeline. `limiting` is the stage that limits the step, None if no stage does."""
+    """The card of the data pipeline. `limiting` names the stage that limits the step, None if no stage does."""
 
     sentence: str
     queues: tuple[QueueSummary, ...]
@@ -153,10 +153,10 @@ class DataCard:
 def read_data_card(
     rank: RankRun, loader: int | None, wait_frac: float | None, steps: pa.Table | None = None, noun: str = "step"
 ) -> DataCard | Notice:
-    """Return the card of one loader (of all loaders for None), or a notice on why there is none. Raises as
+    """Return the card of the loader `loader` (None: of all loaders), or a notice on why there is no card. Raises as
     `RankRun.table`.
 
-    `wait_frac` is the share of the step that waits for data, None without steps. `steps` are the rows of the steps.
+    `wait_frac` is the share of the mean step that is data wait, None without steps. `steps` is the table of steps.
     """
     watched = next((entry for entry in rank.manifest.loaders if entry.id == loader and entry.watched), None)
     if watched is not None and wait_frac is not None:
@@ -183,5 +183,5 @@ def read_data_card(
 
 
 def _of_loader(rows: pa.Table, loader: int | None) -> pa.Table:
-    """Return the rows of one loader, and the rows of the user's own stages and queues; all rows for None."""
+    """Return the rows of `loader` and of the user's own stages and queues. If `loader` is None, return all rows."""
     return rows if loader is None else rows.filter(pc.fill_null(pc.equal(rows["loader"], loader), True))

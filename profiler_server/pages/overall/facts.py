@@ -1,4 +1,4 @@
-"""The facts of a run as sentences: where and how it ran, which data was collected, the settings of its loaders."""
+"""The facts of a run as text: where and how the run was recorded, which signals are missing, its loaders' settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BESIDE_FRAC = 0.05
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact of the run. With `code`, the value is shown in a fixed-width font."""
+    """One line of the list of facts. If `code` is true, `value` is shown in a fixed-width font."""
 
     label: str
     value: str
@@ -44,13 +44,13 @@ def list_facts(
 ) -> tuple[Fact, ...]:
     """Return the known facts of the run, the most important first. Long values are shortened.
 
-    `ranks` is the number of the run's ranks in this directory. `used` are the devices on which kernels ran.
+    `ranks` is the number of ranks with a folder here. `used` are the indexes of the devices on which kernels ran.
     """
     return tuple(fact for fact in _facts(run, rank, ranks, used) if fact.value)
 
 
 def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
-    """Yield the compilations of torch.compile, and the longest interruptions of the training."""
+    """Yield a fact on compilations by torch.compile, and a fact on the longest interruptions of the training."""
     compiled = summarize_compiles(rank)
     texts = [
         _describe_compiles(compiled[kind], noun)
@@ -65,14 +65,14 @@ def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
 
 
 def list_trace_facts(rank: RankRun) -> Iterator[Fact]:
-    """Yield a fact on what an imported trace lacks, or that it is complete."""
+    """Yield a fact on the data that an imported trace lacks, or that it is complete; nothing if neither is known."""
     found = read_completeness(rank.manifest.facts)
     if found is not None:
         yield Fact("Trace", say_completeness(found))
 
 
 def describe_between(rank: RankRun, noun: str) -> str:
-    """Return a sentence on the time between epochs that no step covers; "" if it is below the reporting limit."""
+    """Return a sentence on the time between epochs, which no step covers; "" if it is short (`_BESIDE_FRAC`)."""
     total_ns = int(read_between(rank).duration_ns.sum())
     recorded_ns = sum_recorded(rank.table("steps", ("duration_ns",))) if total_ns else 0
     if not recorded_ns or total_ns < _BESIDE_FRAC * recorded_ns:
@@ -92,7 +92,7 @@ def _describe_held(entry: HeldSum) -> str:
 
 
 def read_used_devices(rank: RankRun) -> frozenset[int]:
-    """Return the devices on which kernels ran; empty if no kernels were recorded."""
+    """Return the indexes of the devices on which kernels ran; empty if no kernels were recorded."""
     try:
         return frozenset(rank.table("kernels", ("device",))["device"].unique().to_pylist()) - {None}
     except RunError:
@@ -137,7 +137,7 @@ def _describe_cores(rank: RankManifest) -> str:
 
 
 def _list_devices(devices: Sequence[Device], used: frozenset[int]) -> Iterator[Fact]:
-    """Yield one fact for each group of equal devices. A trace also lists unused devices; these are left out."""
+    """Yield a fact per group of devices of the same name and memory. Leave out unused ones, if any is in `used`."""
     mine = [device for device in devices if device.index in used]
     if mine and len(mine) < len(devices):
         yield Fact("Devices", f"{len(mine)} of {len(devices)} GPUs used")

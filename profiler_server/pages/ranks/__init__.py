@@ -1,6 +1,6 @@
 """The Ranks page: all ranks side by side, the rank that is behind and the reason, and which rank waited for which.
 
-The page is made only of facts; `asking.py` reads the facts from a run.
+The page is made from facts alone. `asking.py` reads these facts from a run.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ profiler = Profiler("runs/my-run")"""
 
 @dataclass(frozen=True)
 class Comparison:
-    """The content for two or more ranks. `notes` are sentences on missing data. `example` holds the ranks for the link
-    to a common timeline."""
+    """The content for two or more ranks. `tone` rates the verdict: good, watch or bad. `notes` are sentences on missing
+    data. `example` has the ranks that the link to a common timeline shows, None for no link."""
 
     sentence: str
     tone: str
@@ -61,9 +61,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class RanksPage:
-    """A comparison, or a notice on why there is none; then `alone` has the collectives of a single rank.
+    """A comparison, or a notice on why there is none. `alone` has the collectives of a single rank, None for several.
 
-    `progress` is a sentence on the number of ranks read so far, empty once all are read.
+    `progress` is a sentence on the number of ranks read so far; it is "" once all ranks are read.
     """
 
     notice: Notice | None
@@ -73,10 +73,10 @@ class RanksPage:
 
 
 def build(job: JobFacts) -> RanksPage:
-    """Build the page.
+    """Build the page from the facts of the job.
 
-    `?sort=-own` sorts the ranks by a column; a dash means descending order. `?map=wait` selects the figure of the map,
-    `?page=` a page of very many ranks.
+    In the URL, `?sort=-own` sorts the ranks by a column, descending with the dash. `?map=wait` chooses the figure of
+    the map. `?page=` chooses a page if there are very many ranks.
     """
     end, ranks = job.end, job.ranks
     if end is not None and (end.is_hang or (job.is_whole and job.compared is None)):
@@ -97,8 +97,8 @@ def build(job: JobFacts) -> RanksPage:
 
 
 def _show_so_far(job: JobFacts) -> RanksPage:
-    """Return the page of the ranks read so far, without a verdict. The rank for which all others wait may still be
-    unread.
+    """Return the page of the ranks read so far. It has no verdict, because the rank for which all others wait may still
+    be unread.
     """
     progress = f"{len(job.ranks):,} of {job.wanted:,} ranks are read."
     if job.compared is None:
@@ -108,7 +108,7 @@ def _show_so_far(job: JobFacts) -> RanksPage:
 
 
 def _lay_out(job: JobFacts, found: Compared, order: Order, figure: str) -> Comparison:
-    """Return the content that does not need all ranks."""
+    """Return the parts of the comparison that may be shown before all ranks are read. `figure` is a key of the map."""
     noun = find_noun(job.ranks)
     # Ranks that fill several pages are drawn only in the order of their numbers.
     is_drawn = order.pages == 1 or order.sort.removeprefix("-") == "rank"

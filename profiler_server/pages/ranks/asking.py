@@ -1,6 +1,6 @@
 """The facts of the Ranks page, read from a run: which rank waits for which, the collectives, and the device times.
 
-Large traces are read in the background, and the page shows the facts known so far.
+Large traces are read in the background. Until all are read, the page shows the facts that are known.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PATIENCE_S = 1.0
 
 
 def ask(request: PageRequest) -> JobFacts:
-    """Return the facts of the run's ranks known so far."""
+    """Return the facts of the ranks that are read so far. Ranks that are still being read are left out."""
     run, end = request.run, find_end(request.run)
     job = JobFacts(
         query=request.query,
@@ -60,7 +60,7 @@ def ask(request: PageRequest) -> JobFacts:
 
 
 def _prepare(run: Run, ranks: Sequence[RankSummary]) -> None:
-    """Call the computations over all ranks once, so that the page finds their results in the store."""
+    """Call every computation over all ranks once, so that the page finds the results in the store."""
     judge_run(run, ranks)
     summarize_collectives(ranks)
     find_slow_call(ranks)
@@ -68,7 +68,7 @@ def _prepare(run: Run, ranks: Sequence[RankSummary]) -> None:
 
 
 def _look(run: Run, ranks: Sequence[RankSummary], query: Mapping[str, str]) -> Compared:
-    """Return results for the ranks read so far. Ranks are not compared before all are read."""
+    """Return own work and map of the ranks read so far. The verdict is NotJudged, because it needs all ranks."""
     shown = order_ranks(ranks, NotJudged(), {}, {"sort": "rank", **query}).shown
     return Compared(NotJudged(), measure_own(ranks), grid_figure(run, ranks, _pick(ranks, shown), "own"))
 
@@ -97,9 +97,9 @@ def _pick(ranks: Sequence[RankSummary], shown: Sequence[RankFigures]) -> list[Ra
 
 
 def read_devices(run: Run, ranks: Sequence[RankFigures]) -> tuple[dict[int, DeviceTimes], int]:
-    """Wait up to PATIENCE_S for the device times of ranks with a device.
+    """Return the device times by rank, after waiting up to PATIENCE_S; ranks without steps or a device are left out.
 
-    Return the known times, and the number of ranks that are still being read in the background.
+    Also return the number of ranks whose device times are still being read in the background.
     """
     wanted = [run.read_rank(rank.rank) for rank in ranks if rank.steps and rank.has_device]
     readers = find_store().part(_make_readers)
@@ -111,5 +111,5 @@ def read_devices(run: Run, ranks: Sequence[RankFigures]) -> tuple[dict[int, Devi
 
 
 def _make_readers() -> Background:
-    """Return background readers for this page. The page waits PATIENCE_S for them, which is enough for most ranks."""
+    """Return the background threads that read device times. The page itself waits PATIENCE_S for these threads."""
     return Background(threads=2, head_start=False, most_waiting=2 * MOST_RANKS)

@@ -1,4 +1,4 @@
-"""The head of the page: its figures, and the savings if all ranks were alike."""
+"""The head of the Ranks page: its figures, and the time that the job would save if all ranks were alike."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Key = TypeVar("Key", int, str)
 
 @dataclass(frozen=True)
 class Stat:
-    """One figure of the head, and its meaning."""
+    """One figure at the head of the page. `note` is its meaning."""
 
     label: str
     value: str
@@ -66,9 +66,9 @@ def list_stats(world_size: int, ranks: Sequence[RankFigures], found: Compared) -
 
 
 def _list_own(latest: LateRank, own_ns: Mapping[int, float], is_of_stage: bool) -> Iterator[Stat]:
-    """Yield the own time of the slowest rank, and the median own time of the other ranks, as in the table.
+    """Yield the own work of the slowest rank, and the median own work of the other ranks, as the table shows both.
 
-    In a pipeline, the other ranks are those of the same stage.
+    In a pipeline, the median is over the other ranks of the same stage. `own_ns` maps a rank to its own work.
     """
     own = format_duration(own_ns.get(latest.rank, latest.own_ns))
     yield Stat(
@@ -89,10 +89,10 @@ def _span(values: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class SlowdownRow:
-    """One rank, stage or operation, judged by two replayed jobs.
+    """One rank, stage or operation, judged by two replays of the job. An ideal time is the mean over all ranks.
 
-    `slowdown`: this entry keeps its measured times, and all others take the ideal time. `gain`: this entry takes the
-    ideal time, and all others keep theirs.
+    `slowdown`: mean step divided by the ideal step, if only this entry keeps its measured times. `gain`: time saved per
+    step, if only this entry takes the ideal time. `loss_frac`: slowdown above 1, relative to the largest of the table.
     """
 
     name: str
@@ -103,8 +103,8 @@ class SlowdownRow:
 
 @dataclass(frozen=True)
 class WhatIfView:
-    """The panel on the savings if all ranks were alike. If there are no figures, `reason` is why, and the tables are
-    empty.
+    """The panel on the time that a job saves if all ranks are alike. `note` says how the figures are computed. If there
+    are no figures, `reason` says why, and the tables are empty; else `reason` is "".
     """
 
     sentence: str
@@ -117,7 +117,7 @@ class WhatIfView:
 
 
 def view_what_if(found: JobSlowdown | None) -> WhatIfView | None:
-    """Return the panel; None for a run of one rank."""
+    """Return the panel on the cost of differences between ranks; None if `found` is None, as for one rank."""
     if found is None:
         return None
     if found.slowdown is None:
@@ -135,8 +135,8 @@ def view_what_if(found: JobSlowdown | None) -> WhatIfView | None:
 
 
 def say_slowdown(found: JobSlowdown) -> str:
-    """Return a sentence on how much of the step the differences between ranks cost, and on the rank whose lateness
-    costs most.
+    """Return sentences on how much of the step the differences between ranks cost, and on the rank whose lateness costs
+    most; "" without figures.
     """
     if found.slowdown is None or found.waste_frac is None:
         return ""
@@ -160,7 +160,7 @@ def say_slowdown(found: JobSlowdown) -> str:
 
 
 def _say_loss(slowdown: float, waste_frac: float, by_operation: Mapping[str, float]) -> str:
-    """Return a sentence on the cost of the differences between ranks, without communication, which no rank causes."""
+    """Return a sentence on the cost of differences between ranks, without communication, whose time no rank causes."""
     whole = f"{format_share(waste_frac)} shorter (slowdown {slowdown:.2f})"
     varying = by_operation.get(_COMMUNICATION, 1.0)
     if varying - 1.0 < LEAST_LOSS_FRAC:
@@ -182,7 +182,7 @@ def _say_how(found: JobSlowdown) -> str:
 
 
 def _format_gain(gain_ns: float | None) -> str:
-    """Return the gain as text: `nothing` below `LEAST_GAIN_NS`, n/a for None."""
+    """Return the gain as text: `nothing` below `LEAST_GAIN_NS`, n/a if `gain_ns` is None."""
     if gain_ns is None:
         return ABSENT
     return format_duration(gain_ns) if gain_ns >= LEAST_GAIN_NS else "nothing"
@@ -191,10 +191,10 @@ def _format_gain(gain_ns: float | None) -> str:
 def _list(
     figures: Mapping[Key, float] | None, name: Callable[[Key], str], gains: Mapping[Key, float]
 ) -> tuple[SlowdownRow, ...]:
-    """Return a row for each of the worst entries, worst first, and one row for all others.
+    """Return a row for each of the greatest slowdowns in `figures`, greatest first, and one row for all further
+    entries.
 
-    Entries with equal text are in order of their keys.
-    """
+    Entries whose slowdown has the same text are in order of their keys."""
     figures = figures or {}
     ordered = sorted(figures.items(), key=lambda entry: (-round(entry[1], DIGITS), entry[0]))
     slow = sum(round(value, DIGITS) > 1.0 for value in figures.values())

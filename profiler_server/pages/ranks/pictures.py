@@ -1,4 +1,4 @@
-"""The pictures of the page: the phases of each rank's mean step, its device, and the map of ranks and steps."""
+"""The pictures of the Ranks page: phases of each rank's mean step, times of each device, a map of ranks and steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEVICE_PARTS: Mapping[str, tuple[str, str]] = {
 
 
 def build_charts(ranks: Sequence[RankFigures], devices: Mapping[int, DeviceTimes]) -> tuple[Chart, ...]:
-    """Build the charts of ranks with steps; the device chart only if there is device work."""
+    """Return charts of the ranks with steps, empty if no rank has any. `devices` maps a rank to its device times."""
     known = [rank for rank in ranks if rank.steps]
     if not known:
         return ()
@@ -79,7 +79,7 @@ def _draw_bars(stack: Stack) -> Figure:
 
 @dataclass(frozen=True)
 class Choice:
-    """A figure that the map can show: its key in the URL, and its label."""
+    """A figure that the map can show: its key in `?map=`, and its label."""
 
     key: str
     label: str
@@ -87,10 +87,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class StepMap:
-    """A picture of the steps of the shown ranks. `data` has the values of its cells for hovering, -1 for none.
+    """A map of one figure, with a row for each shown rank. `data` has the values of the cells for hovering, -1 for
+    none.
 
-    If the chosen figure was not recorded, `heat` is None and `caption` explains this.
-    """
+    If the figure `chosen` was not recorded, `heat` is None, and `caption` says so."""
 
     title: str
     choices: tuple[Choice, ...]
@@ -102,7 +102,7 @@ class StepMap:
 
 @dataclass(frozen=True)
 class _Figure:
-    """A figure that the map can show. `is_most` means that a cell of several steps shows their maximum."""
+    """A figure that the map can show. A cell of several steps shows their maximum if `is_most`, else their mean."""
 
     label: str
     what: str
@@ -143,7 +143,7 @@ FIGURES: Mapping[str, _Figure] = {
 
 
 def choose_figure(query: Mapping[str, str]) -> str:
-    """Return the requested figure, own work if it is unknown."""
+    """Return the key of the figure that `?map=` asks for; `own` (own work) if that key is missing or unknown."""
     asked = query.get("map", "")
     return asked if asked in FIGURES else "own"
 

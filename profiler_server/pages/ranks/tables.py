@@ -1,4 +1,4 @@
-"""The tables of ranks and collectives: sorted by any column, and paged."""
+"""The tables of ranks and of collectives. The table of ranks can be sorted by any column, and has pages."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ the mean step."""
 
 @dataclass(frozen=True)
 class RankRow:
-    """One rank. `own_frac` is its own time divided by the longest own time, for the bar. `behind` is its excess over
-    the others' median own time, as a share of the step.
+    """One rank, in figures of its mean step. `own_frac` is its own work divided by the longest own work of all ranks.
+    `behind` is its own work less the median own work of the other ranks, as a share of the step.
 
-    `blame` is how much later than the second-last rank it came, in the mean step. `last` is the share of steps in which
-    it was last.
+    `blame` is the most by which the mean step would shorten if only this rank were in time. `last` is the share of
+    steps in which this rank came last. `computation`, `exposed` and `idle` are shares of the time of its device.
     """
 
     rank: int
@@ -83,10 +83,10 @@ class RankRow:
 
 @dataclass(frozen=True)
 class RankTable:
-    """A table of ranks. `sort` is the current sort column, with a dash for descending order.
+    """A table of ranks. `sort` is the sort column, with a dash before it for descending order.
 
-    The columns of hosts, data waits and devices are shown only if useful. `page` of `pages` is shown, of `total` ranks.
-    """
+    `has_hosts`, `has_waits` and `has_device` are True if these columns are shown. `page` is one of `pages`, counted
+    from 1. `total` is the number of ranks on all pages."""
 
     rows: tuple[RankRow, ...]
     sort: str
@@ -101,7 +101,7 @@ class RankTable:
 
 @dataclass(frozen=True)
 class Order:
-    """The ranks to show on this page, in the requested order. `problem` is a sentence on an invalid request."""
+    """The ranks on the requested page, sorted. `problem` is a sentence on an unknown sort column, "" if it is known."""
 
     shown: tuple[RankFigures, ...]
     sort: str
@@ -114,10 +114,10 @@ class Order:
 def order_ranks(
     ranks: Sequence[RankFigures], verdict: RankVerdict, devices: Mapping[int, DeviceTimes], query: Mapping[str, str]
 ) -> Order:
-    """Return the ranks of the requested page, sorted.
+    """Return the ranks of the page that `query` (of the URL) asks for, sorted.
 
-    If the ranks fill several pages, ranks that delay the others come first by default. An unknown column is reported,
-    and the default order is used.
+    If the ranks fill several pages, the ranks for which the others wait come first by default. An unknown sort column
+    is reported in `problem`, and the default order is used.
     """
     sort, problem = query.get("sort", ""), ""
     name = sort.removeprefix("-")
@@ -146,7 +146,7 @@ def _find_key(name: str, verdict: RankVerdict, devices: Mapping[int, DeviceTimes
 
 
 def _measure_share(device: DeviceTimes | None, name: str) -> float | None:
-    """Return the share of an activity in the time from a device's first work to its last work."""
+    """Return the time of activity `name` divided by the time from the device's first to last work; None if unknown."""
     return DEVICE_KEYS[name](device) / device.total_ns if device is not None and device.total_ns else None
 
 
@@ -206,9 +206,9 @@ def _write(rank: RankFigures, value_ns: float) -> str:
 
 
 def _write_behind(rank: RankFigures, own_ns: float, comparison: RankComparison) -> str:
-    """Return how much a rank's own time exceeds the median of the others, as a share of the step.
+    """Return a rank's own work less the median own work of the other ranks, as a share of the step; n/a if unknown.
 
-    All ranks are compared with the median that the sentences use for the slowest rank.
+    Every rank is compared with one and the same median: the one that the sentences on the slowest rank use.
     """
     if not rank.steps or not comparison.step_ns:
         return ABSENT
@@ -219,11 +219,11 @@ def _write_behind(rank: RankFigures, own_ns: float, comparison: RankComparison) 
 
 @dataclass(frozen=True)
 class CollectiveLine:
-    """One collective. It belongs to one rank, with sums over its calls, or to `ranks` ranks, with means per call and
+    """One collective: of one rank, with sums over its calls; or of `ranks` ranks together, with means per call and
     median bandwidths.
 
-    `rank` is the single rank, or the rank that came last most often, None if unknown. `wait_frac` is the waiting as a
-    fraction of the own time, for the bar.
+    `rank` is the single rank, or the rank that came last most often, None if unknown. `wait_frac` is the wait divided
+    by the own time (the whole call as the rank saw it), for the bar.
     """
 
     rank: int | None
@@ -242,7 +242,7 @@ class CollectiveLine:
 
 @dataclass(frozen=True)
 class CollectiveTable:
-    """The tables of collectives. `in_windows` means that the calls were recorded in detailed windows only."""
+    """The collectives: `sums` over all ranks, `rows` by rank. If `in_windows`, only detailed windows recorded calls."""
 
     sums: tuple[CollectiveLine, ...]
     rows: tuple[CollectiveLine, ...]
@@ -252,9 +252,9 @@ class CollectiveTable:
 
 
 def view_collectives(found: Collectives) -> CollectiveTable | None:
-    """Return the tables of collectives; None if none were recorded.
+    """Return the tables of collectives; None if no collective was recorded.
 
-    Sums over ranks come longest first. Rows of single ranks are in order of name and rank.
+    Lines over all ranks are sorted by total time, longest first; lines of single ranks are sorted by name and rank.
     """
     if not found.rows:
         return None
@@ -273,7 +273,7 @@ def view_collectives(found: Collectives) -> CollectiveTable | None:
 
 
 def _view_calls(rows: Sequence[CollectiveRow], is_one: bool = False) -> CollectiveLine:
-    """Return the line for a collective of one rank (`is_one`) or all ranks. `count` is the largest of a rank."""
+    """Return the line of a collective: of one rank if `is_one`, else of all ranks, with the greatest count of any."""
     last = max(rows, key=lambda row: row.late)
     counts = [row.count for row in rows]
     sized = sum(row.count for row in rows if row.bytes is not None)

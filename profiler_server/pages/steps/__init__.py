@@ -1,4 +1,4 @@
-"""The Step trace page: the composition of the mean step or a single step, and its variation along the run."""
+"""The Step trace page: the phases of the mean step or of a single step, and the course of step times along the run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from profiler_server.widgets import Stat
 
 @dataclass(frozen=True)
 class Picker:
-    """The choice of a step. `step` is None for the average; `error` is why the requested step is invalid."""
+    """The choice of a step. `step` is None for the average. `error` says why `?step=` is invalid, "" if it is valid."""
 
     step: int | None
     first: int
@@ -56,7 +56,7 @@ class Picker:
 
 @dataclass(frozen=True)
 class Trace:
-    """The content for a rank with steps. `start_ns` and `end_ns` bound the shown step; both are None for the average."""
+    """The content for a rank with steps. `start_ns` and `end_ns` bound the shown step, and are None for the average."""
 
     noun: str
     nouns: str
@@ -83,7 +83,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class StepsPage:
-    """A trace, or a notice on why there is none. `window_control` exists only while the run records."""
+    """A trace, or a notice on why there is none. `window_control` is None unless the run still records."""
 
     notice: Notice | None
     trace: Trace | None
@@ -91,7 +91,7 @@ class StepsPage:
 
 
 def build(request: PageRequest) -> StepsPage:
-    """Build the page. `?step=` selects one step; without it, or with an invalid number, the average is shown."""
+    """Build the page. `?step=` selects one step. Without `?step=`, or with an invalid number, the average is shown."""
     rank, wanted = request.chosen_steps, request.query.get("step", "")
     trace, notice = build_part("The steps cannot be read", lambda: _build(rank, wanted))
     with suppress(RunError):
@@ -139,7 +139,7 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
 
 
 def pick_step(data: StepData, wanted: str) -> Picker:
-    """Return the requested step. A number that is invalid or not recorded gives an error and the average."""
+    """Return the step whose number is `wanted`. If it is invalid or not recorded, return the average and an error."""
     numbers = data.selection.step
     first, last = int(numbers[0]), int(numbers[-1])
     if wanted in ("", "avg"):

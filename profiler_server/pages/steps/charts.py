@@ -1,4 +1,4 @@
-"""The steps of a rank and their charts: the step with its band, its phases as a stack, and lines for groups of phases."""
+"""The steps of a rank and their charts: step time with a band of p50 to p95, stacked phases, and groups of phases."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from profiler_server.format import form_plural, format_count, format_duration, s
 
 @dataclass(frozen=True)
 class StepData(StepRows):
-    """The steps of a rank. `inside` is the range of steps (end excluded) that `selection` and `column` return.
+    """The steps of a rank. `inside` limits `selection` and `column` to some of the steps: the position of the first
+    one, and of the one after the last (None: no end).
 
-    All steps together decide which steps are averaged.
-    """
+    Which steps are averaged depends on all steps, including those outside of `inside`."""
 
     inside: tuple[int, int | None] = (0, None)
 
@@ -62,7 +62,7 @@ def read_step_data(rank: RankRun) -> StepData:
 
 
 def narrow(data: StepData, first: int, last: int) -> StepData:
-    """Return the same data, limited to the steps from `first` to `last`, both included."""
+    """Return the same data, limited to the steps whose numbers are from `first` to `last`, both included."""
     begin, end = np.searchsorted(data.selection.step, (first, last + 1)).tolist()
     return replace(data, inside=(begin, end))
 
@@ -99,7 +99,7 @@ CHART_NAMES = ("duration", "phases", *LINE_CHARTS)
 
 
 def build_charts(data: StepData) -> tuple[Chart, ...]:
-    """Build every chart of the page for all steps. A chart whose phases never occur is left out."""
+    """Build all charts of the page over all steps. A chart whose phases never occur is left out."""
     numbers = data.selection.step
     charts = [_duration_chart(data), _phases_chart(data)]
     for name, plan in LINE_CHARTS.items():
@@ -112,7 +112,7 @@ def build_charts(data: StepData) -> tuple[Chart, ...]:
 
 
 def build_figure(name: str, data: StepData) -> Figure:
-    """Build the figure of one chart. `name` is one of CHART_NAMES; raises KeyError otherwise."""
+    """Build the Plotly figure of the chart `name`, one of CHART_NAMES. Raises KeyError for any other name."""
     numbers = data.selection.step
     if name == "duration":
         return _duration_figure(data)
@@ -126,9 +126,9 @@ def build_figure(name: str, data: StepData) -> Figure:
 
 
 def _choose_axes(data: StepData, lines: Sequence[Line] = ()) -> Axes:
-    """Return axes that cut off a few very long steps, so that usual steps stay readable.
+    """Return axes that cut off a few very long steps, so that the usual steps stay readable.
 
-    The height fits `lines`; if `lines` is empty, it fits whole steps.
+    The height fits the highest of `lines`. If `lines` is empty, the height fits whole steps.
     """
     axes = Axes(x_title=data.noun, x_range=_span(data.selection.step))
     beyond = find_beyond(data.selection)
@@ -145,7 +145,7 @@ def _say_cut(data: StepData) -> str:
 
 
 def _span(numbers: Ints) -> tuple[float, float] | None:
-    """Return the x range that all charts share, so that a step has the same position in all of them."""
+    """Return the x range that all charts share, so that a step has the same x in each chart; None without steps."""
     return (float(numbers[0]) - 0.5, float(numbers[-1]) + 0.5) if len(numbers) else None
 
 
@@ -165,7 +165,7 @@ def _duration_figure(data: StepData) -> Figure:
 
 
 def _find_stretches(numbers: Ints) -> list[tuple[float, float]]:
-    """Return the ranges of consecutive numbers, half a step wider at both ends."""
+    """Return the ranges of consecutive step numbers, each widened by half a step at both ends, for shading."""
     breaks = np.flatnonzero(np.diff(numbers) > 1) + 1
     return [(float(run[0]) - 0.5, float(run[-1]) + 0.5) for run in np.split(numbers, breaks) if len(run)]
 
@@ -206,7 +206,7 @@ def _chart(
 
 
 def _tabulate(numbers: Ints, columns: Sequence[Ints], how: str) -> tuple[tuple[str, ...], ...]:
-    """Return one row per step, or per group of steps with the mean or the greatest value (`how`) of each column."""
+    """Return a row per step, or per group of many steps, with the mean or the maximum (`how`) of each column."""
     size = run_length(len(numbers), TABLE_ROWS)
     rows = []
     for start in range(0, len(numbers), size):

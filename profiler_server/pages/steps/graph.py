@@ -1,4 +1,4 @@
-"""The step-trace graph: one step or the average, with its phases as rows that have start, length and spread."""
+"""The step-trace graph: the phases of one step or of the mean step, as rows with start, length and spread."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ NOTHING = "–"
 
 @dataclass(frozen=True)
 class PhaseRow:
-    """One phase of the graph. `present` is False if the phase did not occur. p50 and p95 are over all averaged steps,
-    if there are enough.
+    """One phase of the graph. `present` is False if the phase did not occur in the shown step. `p50` and `p95` are over
+    all averaged steps, `–` if these are too few.
 
-    `carrier` is the step that holds most of the phase's mean, None if no single step does. `span_ns` is the phase's
-    position on the timeline. It is None for the average, or if only its length is known.
+    `carrier` is the step that holds most of the phase's mean, None if no single step does. `span_ns` is begin and end
+    of the phase in ns since the run's epoch. It is None for the average, or if only the length of the phase is known.
     """
 
     label: str
@@ -43,7 +43,7 @@ class PhaseRow:
 
 @dataclass(frozen=True)
 class StreamRow:
-    """The collectives of one process group, on the step's time axis."""
+    """The collectives of one process group in the shown step. `text` has their number, first name and total time."""
 
     label: str
     bars: tuple[Bar, ...]
@@ -52,7 +52,7 @@ class StreamRow:
 
 @dataclass(frozen=True)
 class GraphView:
-    """The graph. `note` explains the order of the bars. `total` and `share` are in the last line of the table."""
+    """The graph. `note` explains the order of the bars. `total` and `share` are the last line of its table."""
 
     title: str
     strip: Strip
@@ -64,7 +64,7 @@ class GraphView:
 
 
 def view_graph(graph: StepGraph, spread: Sequence[PhaseSpread], title: str) -> GraphView:
-    """Return a graph for the page. Shares are of the shown step; percentiles are those of all averaged steps."""
+    """Return the graph for the page. Shares are of the shown step, percentiles (`spread`) of all averaged steps."""
     whole = graph.duration_ns
     stretches = [(s.phase, s.start_ns, s.duration_ns) for s in graph.stretches]
     by_name = {row.name: row for row in spread}

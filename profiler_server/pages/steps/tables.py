@@ -1,5 +1,5 @@
-"""Texts and tables beside the graph: the steps of the average, percentiles, outliers, evaluation, the two points,
-windows.
+"""Texts and tables beside the step-trace graph: averaged steps, percentiles, outliers, evaluation, the calls that bound
+forward and backward, detailed windows.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from profiler_server.widgets import Stat
 
 @dataclass(frozen=True)
 class WindowControl:
-    """The form that requests a detailed window. `sentence` describes the last request, or why none is possible.
+    """The form that requests a detailed window. `sentence` is on the last request, or says why no window is possible.
 
-    `can_order` is False if windows are off. `is_awaited` is True until the requested window was recorded.
+    `can_order` is False if detailed windows are off. `is_awaited` is True until the requested window is recorded.
     """
 
     sentence: str
@@ -61,7 +61,7 @@ class WindowControl:
 
 
 def view_window_control(run: Run, rank: RankRun) -> WindowControl | None:
-    """Return the form that requests a detailed window; None unless the rank records."""
+    """Return the form that requests a detailed window; None unless the rank still records."""
     if rank.state != "recording":
         return None
     signal = next((entry for entry in rank.manifest.signals if entry.name == "window"), None)
@@ -110,7 +110,7 @@ WINDOW_ROWS = 20
 
 @dataclass(frozen=True)
 class Coverage:
-    """The steps of the average as a sentence. `left_out` has the other groups of steps, each with the reason."""
+    """A sentence on the steps that the average covers. `left_out` has each group of steps left out, with the reason."""
 
     sentence: str
     left_out: tuple[str, ...]
@@ -118,7 +118,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class OutlierTable:
-    """A table of slow steps: `rows` has each with its cause."""
+    """A table of outliers. `sentence` gives the limit above which a step is an outlier, `rows` each with its cause."""
 
     sentence: str
     rows: tuple[tuple[Outlier, str], ...]
@@ -126,7 +126,7 @@ class OutlierTable:
 
 @dataclass(frozen=True)
 class EvaluationView:
-    """Evaluation batches in a sentence, with the phases of these batches."""
+    """The evaluation batches between training steps: a sentence, figures of their length, and their mean phases."""
 
     sentence: str
     figures: tuple[Stat, ...]
@@ -135,8 +135,8 @@ class EvaluationView:
 
 @dataclass(frozen=True)
 class Points:
-    """The calls that mark the start of forward and the end of backward, how they were found, and how to set other
-    calls.
+    """The calls at which the forward begins and the backward ends, how these calls were found (`source`), and the
+    command that sets other calls (`override`, "" for an imported run).
     """
 
     forward_start: str
@@ -146,7 +146,7 @@ class Points:
 
 
 def describe_coverage(data: StepData) -> Coverage:
-    """Return which steps are averaged, and why the other steps are not."""
+    """Return which steps the average covers, and why each of the remaining steps is left out."""
     selection, noun = data.selection, data.noun
     kept = selection.step[selection.kept]
     total = len(selection.step)
@@ -168,7 +168,7 @@ def _find_runs(numbers: Ints) -> list[tuple[int, int]]:
 
 
 def list_percentiles(duration: Distribution | None) -> tuple[Stat, ...]:
-    """Return the distribution of the step as named figures, empty for None."""
+    """Return the distribution of step times as named figures; empty if `duration` is None."""
     if duration is None:
         return ()
     ends = (("min", float(duration.min)), ("max", float(duration.max)))
@@ -179,7 +179,7 @@ def list_percentiles(duration: Distribution | None) -> tuple[Stat, ...]:
 
 
 def explain_spread(duration: Distribution | None, data: StepData) -> str:
-    """Return which steps the distribution covers, and which of its figures are missing."""
+    """Return text on the steps of the distribution and on missing percentiles; "" if `duration` is None."""
     if duration is None:
         return ""
     if duration.count == 1:
@@ -189,7 +189,7 @@ def explain_spread(duration: Distribution | None, data: StepData) -> str:
 
 
 def list_steadiness(data: StepData) -> tuple[Stat, ...]:
-    """Return jitter and trend as named figures."""
+    """Return jitter and trend of the step time as named figures; a figure that is not known is left out."""
     stability = summarize_stability(data.steps)
     figures = []
     if stability.jitter_frac is not None:
@@ -202,7 +202,7 @@ def list_steadiness(data: StepData) -> tuple[Stat, ...]:
 
 
 def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) -> OutlierTable:
-    """Return the limit above which steps are outliers, and the slowest outliers, slowest first, each with its cause."""
+    """Return the limit above which a step is an outlier, and the slowest outliers with their causes, slowest first."""
     outliers, noun = list_outliers(data.steps, OUTLIER_ROWS, interruptions), data.noun
     if outliers.limit_ns is None:
         return OutlierTable(f"Outliers are looked for from {LEAST_USUAL} {data.nouns} on.", ())
@@ -223,7 +223,7 @@ def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) ->
 
 
 def describe_device_phases(found: DevicePhases | None) -> str:
-    """Return the device time of each phase as text; "" if not measured."""
+    """Return a sentence on the mean device time of each phase; "" if no device time was measured."""
     if found is None:
         return ""
     parts = ", ".join(f"{PHASE_LABELS[name].lower()} {format_duration(mean)}" for name, mean in found.means_ns)
@@ -231,9 +231,9 @@ def describe_device_phases(found: DevicePhases | None) -> str:
 
 
 def describe_collectives(data: StepData, step: int | None) -> str:
-    """Return the time of all collectives, and how much of it is exposed and overlapped; "" if not known.
+    """Return a sentence on the time of all collectives in a step, exposed and overlapped; "" if it is not known.
 
-    It is that of one step, or for None the mean over the averaged steps with a known time.
+    It is the time in the step `step`. If `step` is None, it is the mean over the averaged steps whose time is known.
     """
     train = train_steps(data.steps)
     whole, exposed = read_integers(train, "communication_total_ns", -1), read_integers(train, "communication_ns")
@@ -251,7 +251,7 @@ def describe_collectives(data: StepData, step: int | None) -> str:
 
 
 def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | None:
-    """Return the evaluation batches between training steps for the page; None if there are none."""
+    """Return the view of the evaluation batches between training steps; None if `summary` is None."""
     if summary is None:
         return None
     spread = summary.duration_ns
@@ -269,7 +269,7 @@ def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | N
 
 
 def describe_points(manifest: RankManifest) -> Points:
-    """Return the calls that begin the forward and end the backward, as the run recorded them. They may be missing."""
+    """Return the recorded calls at which the forward begins and the backward ends; n/a for a call that is missing."""
     source = {
         None: "not recorded",
         "automatic": "found automatically: the outermost module that is called, and the autograd engine",

@@ -1,10 +1,10 @@
 """Public names: names that PyTorch defines, and words in the names of kernels of known libraries.
 
-A name must match completely: a name in the list, or a pattern of PyTorch with gaps. A matching prefix does not suffice.
-Every word of a kernel name must be known. `torch.txt` has the names that PyTorch registers, written by
+A whole name must be in the list, or fit a pattern of PyTorch with gaps. That its beginning fits does not suffice. Every
+word of a kernel name must be known. `torch.txt` has the names that PyTorch registers, written by
 `tests/support/torch_names.py`. `kernels.txt` has the words of PyTorch's own kernels (as named in `libtorch_cuda.so` of
-2.13) and of libraries that they use: CUDA, cuBLAS, cuDNN, CUTLASS, NCCL, FlashAttention, Triton and Inductor, FBGEMM,
-vLLM, rocBLAS, MIOpen.
+2.13) and of libraries that PyTorch uses: CUDA, cuBLAS, cuDNN, CUTLASS, NCCL, FlashAttention, Triton and Inductor,
+FBGEMM, vLLM, rocBLAS, MIOpen.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def exchange_annotation(name: str, rename: Rename) -> str | None:
 
 
 def exchange_name(name: str, rename: Rename) -> str | None:
-    """Return an operator's or slice's name with the user's words replaced; None if all of the name may be the user's."""
+    """Return the name of an operator or slice with the user's words replaced; None if all of it may be the user's."""
     if _is_listed(name) or _is_made(name):
         return name
     found = exchange_annotation(name, rename)
@@ -103,7 +103,7 @@ def exchange_name(name: str, rename: Rename) -> str | None:
 
 
 def exchange_kernel(name: str, rename: Rename) -> str | None:
-    """Return the name of a kernel with unknown identifiers replaced; None if all of the name may be the user's."""
+    """Return the name of a kernel with unknown identifiers replaced; None if the whole name may be the user's."""
     if name.isidentifier():
         return name if is_spelled(name) else None
     found = exchange_name(name, rename)
@@ -111,7 +111,7 @@ def exchange_kernel(name: str, rename: Rename) -> str | None:
 
 
 def exchange_error(text: str, rename: Rename) -> str | None:
-    """Return the type of an exception with its message replaced; None if the type itself may be the user's."""
+    """Return an exception's type, with its message replaced; None if the type itself may be the user's."""
     kind, _, message = text.partition(": ")
     if kind not in _ERRORS:
         return None
@@ -119,7 +119,7 @@ def exchange_error(text: str, rename: Rename) -> str | None:
 
 
 def is_spelled(text: str) -> bool:
-    """Return whether every word of a text belongs to a known library. Numbers in the text are ignored."""
+    """Return whether every word of a text is a word of a known library. Numbers in the text are ignored."""
     return text.isascii() and split_words(text) <= _read_words()
 
 
@@ -134,7 +134,7 @@ def _is_listed(name: str) -> bool:
 
 
 def _is_made(name: str) -> bool:
-    """Return whether a name has the form of a generated kernel or of a runtime call, such as cudaLaunchKernel."""
+    """Return whether a name has the form of a generated kernel's name, or of a runtime call: cudaLaunchKernel."""
     first = _WORD.match(name)
     if first is None or not name.isidentifier() or not is_spelled(name):
         return False
@@ -172,7 +172,7 @@ def _is_public(hole: str, text: str) -> bool:
 
 
 def _exchange_code(name: str, rename: Rename) -> str | None:
-    """Return C++ with unknown identifiers replaced, None for text that is not C++."""
+    """Return a C++ name with unknown identifiers replaced; None for a text that is not C++."""
     if not _CODE.fullmatch(name):
         return None
     return _IDENTIFIER.sub(lambda found: found[0] if is_spelled(found[0]) else _join(rename("name", found[0])), name)
@@ -194,7 +194,7 @@ def _compile_forms() -> tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]:
 
 @cache
 def _read_names() -> Mapping[str, frozenset[str]]:
-    """Return the names of PyTorch, by kind of name."""
+    """Return the names that PyTorch registers, by kind: operator, node, function and so on."""
     found: dict[str, set[str]] = {}
     for header, names in _read_sections("torch.txt").items():
         kind, _, space = header.partition(" ")
@@ -211,7 +211,7 @@ def _read_words() -> frozenset[str]:
 
 @cache
 def _read_makers() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the first words of generated kernels' names, and those of runtime calls: `cuda` of cudaLaunchKernel."""
+    """Return the first words of names of generated kernels, and of runtime calls (`cuda` of cudaLaunchKernel)."""
     sections = _read_sections("kernels.txt")
     return frozenset(sections["makers"]), frozenset(sections["runtimes"])
 
