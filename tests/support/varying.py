@@ -19,6 +19,7 @@ from profiler_server.diagnosis.deriving import derive
 from profiler_server.diagnosis.judging import find_rules
 from profiler_server.facts.case import Abstention, Case, Finding, Rule
 from profiler_server.facts.steps import read_column
+from tests.support.forced_limits import SIDES, force_limits
 
 _FIGURE = re.compile(r"\d[\d.,]*(?: (?:%|ns|µs|ms|s|[KMGT]?i?B)\b)?")
 
@@ -35,8 +36,29 @@ def write_variants(given: Any, tell: Callable[[Any], tuple[str, ...]]) -> str:
                 continue
         if found != usual:
             noted.setdefault(_tell_difference(usual, found), []).append(name)
+    for name, found in _list_forced(lambda: tell(given)):
+        if found != usual:
+            noted.setdefault(_tell_difference(usual, found), []).append(name)
     lines = [f"  {', '.join(names)}:\n    {found}\n" for found, names in noted.items()]
     return "\n".join(usual) + "\n\n" + "".join(lines)
+
+
+def _list_forced(tell: Callable[[], tuple[str, ...]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what is told if a figure lies below, at and above a limit with which it is compared."""
+    with force_limits((), None) as compared:
+        tell()
+    for name in sorted(compared):
+        for side in SIDES:
+            with (
+                warnings.catch_warnings(action="ignore"),
+                np.errstate(all="ignore"),
+                force_limits((name,), SIDES[side]),
+            ):
+                try:
+                    found = tell()
+                except (ArithmeticError, LookupError, ValueError):  # no rank has such facts
+                    continue
+            yield f"{side} {name}", found
 
 
 def write_findings(case: Case, name: str) -> str:
