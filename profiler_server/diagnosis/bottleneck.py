@@ -1,6 +1,6 @@
-"""The stage of a data pipeline that limits the steps. The pipeline is a DataLoader's or the user's own.
+"""Find the stage of a data pipeline that limits the steps. The pipeline is a DataLoader's or the user's own.
 
-The verdict and every page use this module, so that they agree.
+The verdict and every page use this module, so that all name the same stage.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ def find_bottleneck(
     load: WorkerLoad | None = None,
     regular_frac: float | None = None,
 ) -> Bottleneck:
-    """Return the stage that limits the step, by MindInsight's rules.
+    """Return the stage that limits the step, by the rules of the profiler MindInsight; stage None if no stage does.
 
-    `work_ns` is the work per batch of each stage. `wait_frac` is the share of the step spent waiting for data.
-    `regular_frac` is the same share over steps that do not begin an epoch, None if unknown. The limiting stage has a
-    full queue before it and an empty queue after it. If the first queue is empty, the limit is the worker stage with
-    the most work. `load` is used to explain a wait for batches that are ready.
+    `readiness` lists the queues, that of the workers first. `work_ns` is the mean work per batch of each stage.
+    `wait_frac` is the share of the mean step that waits for data; `regular_frac` is that share of steps that do not
+    begin an epoch, None if unknown. The limiting stage has a full queue before it and an empty one after it. If the
+    first queue is empty, this is the worker stage with the most work. `load` explains a wait for batches that are
+    ready.
     """
     if wait_frac < limits.MODERATE_WAIT_FRAC:
         return Bottleneck(None, "The step hardly waits for data: every stage keeps up.")
@@ -68,7 +69,7 @@ def find_bottleneck(
 
 
 def _waits_at_starts(wait_frac: float, regular_frac: float) -> bool:
-    """Return whether most of the wait is at epoch starts, and the other steps alone are not highly input-bound."""
+    """Return whether most of the wait is in first steps of epochs, and other steps are not highly input-bound."""
     if regular_frac < limits.MODERATE_WAIT_FRAC:
         return True
     return regular_frac < limits.HIGH_WAIT_FRAC and regular_frac < (1.0 - limits.LATE_WAIT_FRAC) * wait_frac
@@ -80,9 +81,8 @@ def _say_idle(busy_frac: float) -> str:
 
 
 def _find_own_stage(slowest: str | None, stages: Sequence[str], own: OwnMaking | None) -> Bottleneck:
-    """Return the longest stage of a loader without workers; no stage if the timed stages explain too little of the
-    wait.
-    """
+    """Return `slowest`, the longest stage of a loader without workers, as the limit. The stage is None if the timed
+    stages explain too little of the wait for a batch."""
     if own is None or own.timed_ns >= limits.TIMED_WAIT_FRAC * own.wait_ns:
         why = "There are no worker processes: each stage holds up the step for as long as it runs."
         return Bottleneck(slowest, why, "making")
@@ -101,8 +101,8 @@ _DOING = {"read": "reading", "transform": "transforming", "collate": "collating"
 def _are_workers_late(first: Readiness, last: Readiness, load: WorkerLoad | None) -> bool:
     """Return whether the step waits for batches that the workers have not finished.
 
-    A batch that is finished but still being sent is also missing in the queue. So missing batches do not suffice. In
-    addition, the wait must end when the batch is finished, or the workers must be busy.
+    A missing batch alone is no evidence, because a finished batch that is still being sent is also missing in the
+    queue. There must be waits that end when the batch is finished, or workers that are busy while batches are missing.
     """
     lacks = _is_late(first) and _is_late(last)
     if load is None:
@@ -116,15 +116,15 @@ def _are_workers_late(first: Readiness, last: Readiness, load: WorkerLoad | None
 
 
 def _is_late(queue: Readiness) -> bool:
-    """Return whether batches are often missing, or whether a few missing batches cause most of the wait."""
+    """Return whether a queue often lacks the requested batch, or a few missing batches cause most of the wait."""
     return queue.not_ready_frac > limits.EMPTY_QUEUE_FRAC or queue.late_wait_frac > limits.LATE_WAIT_FRAC
 
 
 def _explain_ready(slowest: str | None, load: WorkerLoad | None) -> Bottleneck:
-    """Return why the step waits although the next batch is ready.
+    """Return the cause of a step's wait although the next batch is ready. `slowest` is the stage with the most work.
 
     The worker that made a batch also sends it, and may already be busy with the next batch. Workers that compute delay
-    their finished batches. Workers that mostly wait do not; then receiving is the limit.
+    their finished batches. Workers that mostly wait do not delay them; the limit is then the receiving of batches.
     """
     if load is not None and load.queued_frac >= QUEUED_FRAC:
         if slowest is not None and load.busy_frac >= limits.WORKERS_BUSY_FRAC and (load.cpu_frac or 0.0) > CAPPED_NEED:
@@ -154,10 +154,10 @@ def _say(queue: Readiness) -> str:
 def find_own_bottleneck(stages: Sequence[OwnStage], wait_frac: float = 0.0) -> Bottleneck:
     """Return the stage of the user's own pipeline for which the other stages, or the steps, wait.
 
-    It is the busiest stage, if it works at least half of its time and hardly waits for room in its output. Otherwise it
-    is the stage that works during most of the steps' wait for data. If there is neither, no stage is named. The limit
-    is then the consumer if the last stage waits for room, or the source if the first stage waits for input. `wait_frac`
-    is the share of the step that waits for data.
+    This is the busiest stage, if it works at least half of its time and hardly waits for room in its output queue.
+    Otherwise it is the stage that works during most of the steps' wait for data. If no stage does either, the result
+    has the stage None. Its reason then names the consumer of the pipeline if the last stage waits for room, or the
+    source if the first stage waits for input. `wait_frac` is the share of the step that waits for data.
     """
     if not stages:
         return Bottleneck(None, "No stage was recorded.")
@@ -205,10 +205,9 @@ def _explain_own(stages: Sequence[OwnStage], limit: OwnStage, busy: float) -> li
 
 @dataclass(frozen=True)
 class Demand:
-    """The demand of the steps on a loader: batches per step, and the share of the step spent waiting for them.
-
-    `wait_frac` is for the mean step, `regular_frac` for a regular step, which takes `regular_ns`.
-    """
+    """The demand of the steps on a loader. A regular step is one that does not begin an epoch. `fetches` is batches per
+    regular step. `wait_frac` is the share of the mean step that waits for the loader; `regular_frac` is that share of
+    the mean regular step, which takes `regular_ns`."""
 
     fetches: float
     regular_ns: float
@@ -217,7 +216,7 @@ class Demand:
 
 
 def measure_demand(feed: Feed, selection: StepSelection) -> Demand:
-    """Return the demand of the steps. At least one step must be regular."""
+    """Return the demand of the selected steps on the loader of `feed`. At least one step must be regular."""
     kept, regular = selection.kept, selection.regular
     mean_ns, regular_ns = (float(selection.duration_ns[chosen].mean()) for chosen in (kept, regular))
     return Demand(
@@ -236,7 +235,7 @@ def find_limit(
     batches: BatchTimes | None,
     host: HostLoad | None,
 ) -> Bottleneck:
-    """Return what limits the steps. `host` is the load while the steps ran, `batches` the work on each batch."""
+    """Return what limits the steps. `host` is the load of the processors while the steps ran."""
     if loader is None and (stages := read_or((), read_own, rank)):
         limit = find_own_bottleneck(stages, demand.regular_frac)
         if limit.stage is None or demand.regular_frac >= limits.MODERATE_WAIT_FRAC:
@@ -253,7 +252,7 @@ def find_limit(
 
 
 def read_limit(rank: RankRun, number: int | None) -> Bottleneck:
-    """Return what limits the steps that the loader with this number feeds. Raises as `RankRun.table` does."""
+    """Return what limits the steps fed by loader `number` (None: unknown loader). Raises as `RankRun.table` does."""
     rows = read_step_rows(rank).steps
     train, selection = train_steps(rows), select_steps(rows)
     feed = next((feed for feed in read_feeds(rank, train) if feed.loader == number), None)
@@ -268,7 +267,7 @@ def read_limit(rank: RankRun, number: int | None) -> Bottleneck:
 
 
 def read_readiness(rank: RankRun, loader: Loader | None, steps: pa.Table) -> tuple[Readiness, ...]:
-    """Return how often the next batch was ready in these steps; empty if readiness was not sampled."""
+    """Return for each queue how often it held the next batch when a step requested it; empty if not sampled."""
     samples = read_or(None, read_queues, rank)
     if samples is None or loader is None or not samples.num_rows:
         return ()

@@ -1,6 +1,6 @@
-"""The differences between an earlier and a later run of a script: the time of the user's lines, code and settings.
+"""The differences between an earlier and a later run of a script: times of the user's lines, code, and settings.
 
-A line is compared only if the step clearly changed, in mean or median, and only in the direction of this change.
+A line is listed only if the mean or median step clearly changed, and the time of the line in the same direction.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _OF_DDP = ("find_unused_parameters", "gradient_as_bucket_view", "static_graph", 
 
 @dataclass(frozen=True)
 class LineChange:
-    """A function or line of the user, with its time in the mean step of both runs in ns; 0 if it has no sample.
+    """A function or line of the user, with its time in ns in the mean step of each run; 0 if no sample shows the line.
 
-    `subject` is its name in advice. With `is_loading` it is work of the loader, and the times are the step's wait for
-    it. With `is_bound` it has no sample in the run with the shorter step. That run has too few samples to show that the
-    line is gone, so the time there is an upper bound.
+    `subject` is the name of the line in advice. `is_loading`: the line is work of the loader, and the times are how
+    long the step waits for it. `is_bound`: no sample of the run with the shorter step shows the line, but that run has
+    too few samples to show that the line is gone. The time in that run is then an upper bound.
     """
 
     name: str
@@ -63,14 +63,14 @@ class LineChange:
 
 
 def list_mended(changes: Sequence[LineChange]) -> tuple[str, ...]:
-    """Return the names of lines that take less time, without lines that a new line only replaces."""
+    """Return the names of lines that take less time in the later run, except those that a new line may only replace."""
     new_ns = max((entry.after_ns for entry in changes if not entry.before_ns), default=0.0)
     return tuple(entry.subject for entry in changes if -entry.change_ns > 2.0 * new_ns)
 
 
 @dataclass(frozen=True)
 class SettingChange:
-    """A setting that differs, with its values as text."""
+    """A setting with different values in the two runs. The values are text."""
 
     name: str
     before: str
@@ -79,7 +79,7 @@ class SettingChange:
 
 @dataclass(frozen=True)
 class CodeChange:
-    """A file of the user, with the number of its lines that were added and of those that were removed."""
+    """A file of the user, with the number of lines that the later run has added and of those that it has removed."""
 
     file: str
     added: int
@@ -89,10 +89,10 @@ class CodeChange:
 def find_line_changes(
     compared: Comparison, before: Lines | None, after: Lines | None, has_workers: bool, loads_less: bool
 ) -> tuple[LineChange, ...]:
-    """Return the functions and lines whose time changed by 5 % of the step or more, the largest change first.
+    """Return at most three functions and lines whose time changed by 5 % of the step or more, the largest change first.
 
-    Workers hide the work of the loader. So if the later run has workers, lines of the loader count only if
-    `loads_less`.
+    Workers hide the work of the loader. So if the later run has workers (`has_workers`), lines of the loader count only
+    if the loader's work became clearly less (`loads_less`).
     """
     before, after, step = before or _UNSEEN, after or _UNSEEN, compared.step
     if not step.is_clear and not _has_other_median(compared):
@@ -110,17 +110,15 @@ def find_line_changes(
 
 
 def _has_other_median(found: Comparison) -> bool:
-    """Return whether the median step changed much, in the direction of the mean. A few long steps may hide this in the
-    mean.
-    """
+    """Return whether the median step changed much, in the direction of the mean step. The change of the mean step may
+    be unclear because of a few long steps."""
     short, long = sorted((found.a_median_ns, found.b_median_ns))
     return short < LESS_FRAC * long and (found.b_median_ns - found.a_median_ns) * found.step.change_ns > 0
 
 
 def _choose(step: Difference, changes: Sequence[LineChange]) -> tuple[LineChange, ...]:
-    """Return the largest changes. Empty if they sum to more than the change of the step, because a line may then be
-    missing.
-    """
+    """Return the three largest changes. Empty if all changes together are much larger than the change of the step,
+    because a line may then be missing."""
     if abs(sum(entry.change_ns for entry in changes)) > _MOST_RATIO * abs(step.change_ns):
         return ()
     return tuple(sorted(changes, key=lambda entry: -abs(entry.change_ns))[:_MOST_LINES])
@@ -129,7 +127,7 @@ def _choose(step: Difference, changes: Sequence[LineChange]) -> tuple[LineChange
 def _list_shorter(
     long_ns: float, long: Lines, short_ns: float, short: Lines, has_workers: bool
 ) -> Iterator[LineChange]:
-    """Yield the hotspots of one run that certainly take less time in the other run."""
+    """Yield the hotspots of the run with the longer step that certainly take less time in the other run."""
     for spot in long.hotspots:
         if spot.doing or not spot.key:
             continue
@@ -155,7 +153,7 @@ def _name(spot: Hotspot) -> str:
 
 
 def _find_share(spot: Hotspot, lines: Lines) -> float:
-    """Return a hotspot's share of the step in another run; 0 if it has no sample there."""
+    """Return the share of the mean step that a hotspot takes in the run of `lines`; 0 if no sample shows it there."""
     others = {other.key: other for other in lines.hotspots if other.key and other.is_of_loop == spot.is_of_loop}
     near = difflib.get_close_matches(spot.key, others, 1, _ALIKE) if spot.is_of_loop else [spot.key]
     same = next((others[key] for key in near if key in others), None)
@@ -163,7 +161,7 @@ def _find_share(spot: Hotspot, lines: Lines) -> float:
 
 
 def pair_loaders(before: Sequence[Loader], after: Sequence[Loader]) -> Iterator[tuple[Loader, Loader]]:
-    """Yield each loader with the later run's loader of the same data set, in order."""
+    """Yield each earlier loader with a later loader of the same data set. Loaders without a partner are left out."""
     left = list(after)
     for loader in before:
         same = next((other for other in left if other.dataset == loader.dataset), None)
@@ -173,7 +171,7 @@ def pair_loaders(before: Sequence[Loader], after: Sequence[Loader]) -> Iterator[
 
 
 def find_code_changes(before: Run, after: Run) -> tuple[CodeChange, ...]:
-    """Return the files that both runs sampled and that differ, the most changed first."""
+    """Return the user's files that differ between the runs, at most three, most changed lines first."""
     old, new = (read_source_sums(run.rank().manifest.facts) for run in (before, after))
     found = []
     for file in old.keys() & new.keys():
@@ -185,7 +183,7 @@ def find_code_changes(before: Run, after: Run) -> tuple[CodeChange, ...]:
 
 
 def find_setting_changes(before: Run, after: Run) -> tuple[SettingChange, ...]:
-    """Return the settings that differ: arguments of the script and of its loaders, optimizers, threads and modes."""
+    """Return the settings that differ: of the script, its loaders, optimizers, threads, modes, ranks and torch."""
     runs = before.manifest, after.manifest
     manifests = before.rank().manifest, after.rank().manifest
     found = list(_compare_arguments(runs[0].argv, runs[1].argv))
@@ -220,7 +218,7 @@ def _spell(value: object) -> str:
 
 
 def _compare_arguments(before: Sequence[str], after: Sequence[str]) -> Iterator[SettingChange]:
-    """Yield the differences in the script's arguments. Each is named by the option before it."""
+    """Yield the script's arguments that differ. The name of each is the option before it, or "arguments"."""
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     for kind, begin, end, later, until in matcher.get_opcodes():
         if kind != "equal":

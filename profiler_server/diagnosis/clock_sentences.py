@@ -19,9 +19,8 @@ _LACKS: Mapping[Lack, str] = {
 
 
 def describe_clocks(clocks: Sequence[RankClock]) -> str:
-    """Return text on which clock is the reference, how well the others agree with it, and which are unknown; "" for one
-    rank.
-    """
+    """Return text on which rank's clock is the reference, how well the other clocks agree with it, and which clocks
+    cannot be aligned; "" for fewer than two ranks."""
     if len(clocks) < 2:
         return ""
     parts = [_describe_agreement(clocks), _describe_shifts(clocks), *_describe_unknown(clocks)]
@@ -29,7 +28,7 @@ def describe_clocks(clocks: Sequence[RankClock]) -> str:
 
 
 def format_shift(shift_ns: float) -> str:
-    """Return a time with its sign, `+2.31 s`."""
+    """Return a time with its sign and unit, `+2.31 s`."""
     return f"{'−' if shift_ns < 0 else '+'}{format_duration(abs(shift_ns))}"
 
 

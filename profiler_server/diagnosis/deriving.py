@@ -35,7 +35,7 @@ V = TypeVar("V")
 
 
 def derive(case: Case) -> Case:
-    """Return the case with its derived facts added."""
+    """Return the case with derived facts added: stalled steps and their cause, a shift, loader arguments to choose."""
     return replace(
         case,
         steps=_derive_steps(case.steps),
@@ -56,7 +56,7 @@ def _derive_steps(steps: Steps) -> Steps:
 
 
 def _name_cause(steps: Steps, stalls: Ints, usual_ns: float) -> str:
-    """Return the interruption of the training thread that explains most of the stalled steps; "" if none does."""
+    """Return the interruption that explains most of the stalled steps, those with the indices `stalls`; "" if none."""
     starts, durations = read_column(steps.rows, "start_ns"), steps.selection.duration_ns
     causes = StepCauses(steps.interruptions, starts, starts + durations, steps.selection.kept)
     found = [causes.find(int(at), float(durations[at]) - usual_ns) for at in stalls[:_MOST_LOOKED_AT]]
@@ -78,7 +78,7 @@ def _choose(case: Case) -> Choices:
 
 
 def choose_workers(case: Case) -> Choice:
-    """Return the smallest number of workers whose step is within 3 % of the best, as `collector.estimate` does.
+    """Return the smallest number of workers whose simulated step is within 3 % of the shortest, like `estimate`.
 
     If the simulation does not reproduce the run, the number is W = S / (T − D). S is the work on the batches of a step,
     T the step, and D its wait for data.
@@ -99,9 +99,10 @@ def _choose_prefetch(model: LoopModel) -> int:
 
 
 def _find_fewer(case: Case, workers: int) -> int | None:
-    """Return a number of workers that the cores suffice for and that keeps the step as short as the present `workers`.
+    """Return a number of workers, at most the cores, whose simulated step is as short as with the present `workers`.
 
-    None if the step would get longer, if the cores suffice for `workers`, or if the simulation is not trusted.
+    None if there is no such number, if the cores suffice for `workers`, if workers mostly wait, or if the simulation is
+    not trusted.
     """
     loop, most = case.loading.loop, max(1, int(case.host.cores))
     if workers <= case.host.cores or not loop.trusted or case.loading.cpu_need <= CAPPED_NEED:
@@ -112,10 +113,10 @@ def _find_fewer(case: Case, workers: int) -> int | None:
 
 
 def _find_spared_ns(case: Case) -> float:
-    """Return the time in ns that a step waits for a processor because workers hold it.
+    """Return the time in ns that a step waits for a processor because workers hold it; 0 if unknown.
 
-    It is at most the time that the training thread waited for a processor. It is also at most the time that a step
-    without workers would save.
+    This is the smaller of two times: the time that the training thread waits for a processor in a step, and the time
+    that a step without workers would save.
     """
     load, loop = case.host.load, case.loading.loop
     if load is None or not load.queued_frac or not loop.trusted or not loop.model.workers:
@@ -125,7 +126,7 @@ def _find_spared_ns(case: Case) -> float:
 
 
 class _Asked(dict[K, V]):
-    """Values that are measured at their first use and kept. Naming functions is slow, and few rules need it."""
+    """Values by key, each measured at its first use and kept. Naming functions is slow, and few rules need names."""
 
     def __init__(self, measure: Callable[[K], V]) -> None:
         self._measure = measure
@@ -136,7 +137,7 @@ class _Asked(dict[K, V]):
 
 
 def name_samples(stacks: Stacks, loader: int | None, keeps_tracebacks: bool) -> Sampled:
-    """Return the functions that the samples show. The stages are those of the loader with this number."""
+    """Return the functions that the samples show, by phase and by stage of the loader with the number `loader`."""
     through, whole = stacks.count_through("forward", *_KEEPS_TRACEBACK) if keeps_tracebacks else (0, 0)
     tracebacks = SampledShare(whole, through / whole, *bound_share(through, whole)) if whole >= LEAST_SAMPLES else None
     return Sampled(

@@ -49,12 +49,12 @@ def name_title(end: End) -> str:
 
 
 def find_kind(end: End) -> str:
-    """Return the kind of an end, as reports and texts name it."""
+    """Return the kind of an end, as it is named in reports and in the keys of texts."""
     return "waited" if isinstance(end, Stop) else name_kind(end)
 
 
 def describe_end(end: End) -> str:
-    """Return a sentence on how a job ended or stands still."""
+    """Return one or more sentences on how a job ended or stands still."""
     match end:
         case Hang():
             return end.told or _describe_hang(end)
@@ -114,8 +114,8 @@ def _describe_stop(end: Stop) -> str:
 
 @dataclass(frozen=True)
 class AttemptLine:
-    """One attempt of a job. `text` is how the attempt ended, "" if it still records or ended well. `is_this` marks the
-    current run."""
+    """One attempt of a job, with its number of training steps. `text` is how it ended, "" if it still records or ended
+    well. `is_this`: the attempt is the run that was asked for."""
 
     number: int
     path: Path
@@ -140,7 +140,7 @@ def list_attempt_lines(run: Run) -> tuple[AttemptLine, ...]:
 
 
 def say_attempts(lines: Sequence[AttemptLine]) -> str:
-    """Return text on which attempt a run is, and how the others ended; "" for a job that was started once."""
+    """Return text on which attempt a run is, and how other attempts failed; "" for a job that was started once."""
     own = next((line for line in lines if line.is_this), None)
     if own is None:
         return ""
@@ -149,7 +149,7 @@ def say_attempts(lines: Sequence[AttemptLine]) -> str:
 
 
 def spell_reports(lines: Sequence[AttemptLine]) -> list[str]:
-    """Return the report command of each other attempt that failed, one line each."""
+    """Return one line per other attempt that failed: its number and the command that prints its report."""
     return [
         f"Attempt {line.number}: profiler-server report {shlex.quote(str(line.path))}"
         for line in lines
@@ -160,7 +160,7 @@ def spell_reports(lines: Sequence[AttemptLine]) -> list[str]:
 def say_first(run: Run, has_steps: bool) -> str:
     """Return the first line of a run's page: how its job ended or stands still; "" for neither.
 
-    If the run is an attempt without a step, the line is about the earlier attempts, because the job failed in them.
+    If the run is an attempt without a step, the line begins with the other attempts, because the job failed in them.
     """
     end = find_end(run)
     told = describe_end(end) if end is not None else ""
@@ -169,7 +169,7 @@ def say_first(run: Run, has_steps: bool) -> str:
 
 
 def recall_standstills(ranks: Iterable[RankRun]) -> str:
-    """Return text on when and where a job stood still and then went on; "" if it never did."""
+    """Return text on when and where a job stood still and then went on; "" if the job never did."""
     found: list[Standstill] = []
     for rank in itertools.islice(ranks, MOST_RANKS):
         with contextlib.suppress(RunError):

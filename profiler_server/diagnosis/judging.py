@@ -1,4 +1,4 @@
-"""The diagnosis of a rank: what it is bound by, the first change to make, and the gain of this change."""
+"""The diagnosis of a rank: what its steps are bound by, the first change to make, and the gain of this change."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def diagnose(run: Run, rank: int) -> Diagnosis:
 
 @derived()
 def _judge_run(run: Run, rank: int) -> Diagnosis:
-    """Return the diagnosis of a rank. If its job ended badly or stands still, the sentence begins with this."""
+    """Return the diagnosis of a rank. If its job ended badly or stands still, the `sentence` begins with how."""
     found = _judge_steps(run, rank)
     end = say_first(run, has_steps=count_ended(run) > 0)
     stood = recall_standstills(run.read_rank(number) for number in run.ranks)
@@ -110,10 +110,10 @@ def _explain_no_steps(rank: RankRun) -> str:
 
 
 def judge(case: Case) -> Diagnosis:
-    """Apply every rule to a case, and return the findings in order.
+    """Apply every rule to a case, and return the diagnosis with its suggestions in order.
 
-    No step time is predicted from fewer than 20 steady steps. A recorded run has 20 steps within seconds, so its rules
-    wait for them. A trace of a few steps never gets more, so its rules report their findings at once.
+    No step time is predicted from fewer than 20 steady steps. A recorded run has 20 steps within seconds, so no rule is
+    applied to fewer. A trace of a few steps never gets more, so rules are applied to any trace.
     """
     steady = case.steps.steady
     heard = Heard([], [_ask_for_steps(case, steady)], [])
@@ -147,10 +147,10 @@ def judge(case: Case) -> Diagnosis:
 
 
 def _choose_looks(known: Sequence[Suggestion], findings: Findings) -> list[Suggestion]:
-    """Return the findings that are worth a look, without those whose function or line a known suggestion names.
+    """Return the findings worth a look, as suggestions, without those whose function or line one of `known` names.
 
     The first finding of each rule comes first, then the second of each. Among these, findings with a change come before
-    mere places, and larger possible gains come first.
+    those that only name a place, and larger possible gains come first.
     """
     looks: list[Suggestion] = []
     nth: dict[str, int] = {}
@@ -165,12 +165,11 @@ def _choose_looks(known: Sequence[Suggestion], findings: Findings) -> list[Sugge
 
 
 def _names(known: Sequence[Suggestion], found: Finding) -> bool:
-    """Return whether a suggestion names the function, line or setting that a finding is about."""
     return any(found.subject in f"{entry.title} {entry.measured} {entry.advice}" for entry in known)
 
 
 def _find_leads(case: Case, findings: Findings, claims: Sequence[Claim]) -> list[Suggestion]:
-    """Return suggestions that save more time between the steps than any change of the step. They come first."""
+    """Return suggestions that save more time between the steps than any claim saves in a step. They are shown first."""
     if not claims:
         return []
     most = max(1.0 - claim.usual_ns / case.steps.mean_ns for claim in claims)
@@ -189,7 +188,7 @@ def _explain_silence(case: Case, steady: int) -> str:
 
 @dataclass(frozen=True)
 class Heard:
-    """The results of all rules: findings, rules without their signal, and one line for each rule that failed."""
+    """The results of all rules: findings, rules that lack a signal, and one line of text for each rule that failed."""
 
     findings: Findings
     abstained: list[Abstention]
@@ -197,7 +196,7 @@ class Heard:
 
 
 def hear_rules(case: Case) -> Heard:
-    """Apply every rule. A rule that fails gives no finding and does not stop the others."""
+    """Apply every rule to a case. A rule that fails gives no finding and does not stop the others."""
     found = find_rules()
     heard = Heard([], [], [*found.failures])
     start = Fixed(case.loading.loop.model, case.steps.mean_ns, {})
@@ -216,7 +215,7 @@ def hear_rules(case: Case) -> Heard:
 
 
 def _edge(what: str, failures: list[str]) -> Edge:
-    """Return a context that turns an exception of a rule into one line, because a rule may meet unexpected data."""
+    """Return a context that adds a line to `failures` if its body raises, because a rule may meet unexpected data."""
 
     def tell(error: Exception) -> None:
         _log.warning("%s: %r", what, error, exc_info=error)
@@ -240,7 +239,7 @@ def _write_notes(case: Case, findings: Findings, claims: Sequence[Claim], doubte
 
 
 def _write_sightings(case: Case, findings: Findings, steady: int) -> list[Suggestion]:
-    """Return suggestions without a gain, for a run with too few steps to predict a gain."""
+    """Return the findings as suggestions without a gain, for a trace with too few steps to predict one."""
     why = f"A step time is predicted from {MIN_STEPS} steady steps on; the trace has {steady}."
     claims = [claim for claim in rank_claims(case, findings) if not claim.instead_of]
     notes = [
@@ -260,7 +259,7 @@ def _ask_for_steps(case: Case, steady: int) -> Abstention:
 
 @dataclass(frozen=True)
 class Room:
-    """All rules that were found, and one line for each module of rules that could not be imported."""
+    """All rules that were found, and one line of text for each module of rules that could not be imported."""
 
     rules: tuple[Rule, ...]
     failures: tuple[str, ...]
@@ -268,7 +267,7 @@ class Room:
 
 @cache
 def find_rules() -> Room:
-    """Return all rules by name, from every module of `rules` that defines RULES."""
+    """Return all rules, sorted by id, from every module of `rules` that defines RULES."""
     found = search_room(room, "RULES")
     failures = (f"The rules in {file.name} cannot be imported and are left out: {file.reason}" for file in found.broken)
     rules = sorted((rule for module in found.modules for rule in module.RULES), key=lambda rule: rule.id)

@@ -1,9 +1,9 @@
 """The settings of a training that can be changed from outside, each in one place: what it affects, its value, and
 values to try.
 
-A change can gain at most the work that the setting affects. `profiler-run --try` tries the changes in the order of
-these gains. For some changes a rule predicts the step. Any other change, if it is to a value that is usually best, is
-worth a look. Its words are in `words/texts/knobs.txt`.
+A change can gain at most the share of the step that the setting affects. `profiler-run --try` tries the changes in the
+order of these shares. For some changes a rule predicts the step. Any other change, if it is to a value that is usually
+best, is worth a look. The texts on such changes are in `words/texts/knobs.txt`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from profiler_server.facts.case import Case
 @dataclass(frozen=True)
 class Change:
     """A change of a setting. Only one change of each `knob` is made at a time. `code` is the line that the user would
-    write.
+    write. `bound_frac` is the largest possible gain, as a share of the mean step.
 
     `change` is what a trial sets; empty if a trial cannot make the change. `place` names the user's calls that the
-    change rewrites: it sets `keywords` in them (None removes one), or puts `code` in their place if `keywords` is None.
+    change rewrites: `keywords` are set in them (None removes one), or `code` replaces them if `keywords` is None.
     `is_slow` means that a trial takes much longer than others. `look` is the case of the text that explains why the
     change is usually better, "" if it is not.
     """
@@ -45,13 +45,13 @@ Asked = Mapping[str, Any]
 
 
 def list_changes(case: Case, asked: Asked | None = None) -> list[Change]:
-    """Return the changes that may gain something, the largest possible gain first."""
+    """Return the changes that may gain enough for a trial, the largest possible gain first."""
     found = [change for knob in KNOBS for change in knob(case, asked or {})]
     return sorted((each for each in found if each.bound_frac >= limits.TRIED_FRAC), key=lambda each: -each.bound_frac)
 
 
 def _change_call(knob: str, place: str, call: str, bound_frac: float, look: str = "", **keywords: Any) -> Change:
-    """Return a change of some arguments of a call. An argument of None is removed."""
+    """Return a change that sets `keywords` as arguments of a call. The value None removes an argument."""
     change = {name: value for name, value in keywords.items() if value is not None}
     label = ", ".join(f"{name}={value!r}" for name, value in change.items())
     return Change(knob, label, change, f"{call}(…, {label})", bound_frac, place, keywords, look=look)
@@ -67,7 +67,7 @@ def _count_cores(case: Case) -> int:
 
 
 def _find_crowded_frac(case: Case, workers: int) -> float:
-    """Return the share of computing that waits for a processor if all threads and workers compute."""
+    """Return the share of the step that computing waits for a processor if all threads and workers compute."""
     wanted = workers + (1 if case.device.is_used else case.manifest.torch_threads or 1)
     return case.steps.share(*IN_MODEL) * max(1.0 - _count_cores(case) / wanted, 0.0)
 

@@ -81,9 +81,9 @@ many cores."""
 
 
 def measure_case(run: Run, rank: RankRun) -> Case | None:
-    """Return the case of one rank; None if it has no step to judge.
+    """Return the facts of one rank for the rules; None if the rank has no step to judge.
 
-    A run that only infers is judged by its evaluation batches. Raises TableMissingError, TableBrokenError or
+    If a run only infers, its evaluation batches are its steps. Raises TableMissingError, TableBrokenError or
     NewerSchemaError if the steps cannot be read. Any other damaged table counts as not collected.
     """
     manifest = rank.manifest
@@ -127,7 +127,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
 
 
 def _derive(rank: RankRun, case: Case) -> Case:
-    """Return the case with its derived facts. If deriving fails, the measured facts are kept."""
+    """Return the case with its derived facts, or with its measured facts only if deriving fails."""
     text = "What follows from the facts of %s is left out: %r"
     return attempt(lambda: derive(case), lambda error: _log.warning(text, rank.folder, error)) or case
 
@@ -137,7 +137,7 @@ def _ask_device(rank: RankRun, measure: Callable[[RankRun], T | None]) -> T | No
 
 
 def _take(kind: type[T], entry: Any) -> T:
-    """Return an object of type `kind` with the fields of the same name of a manifest entry or the step selection."""
+    """Return an object of type `kind` whose fields are copied from the fields of the same names of `entry`."""
     return kind(**{field.name: getattr(entry, field.name) for field in fields(kind)})  # type: ignore[arg-type]
 
 
@@ -242,7 +242,7 @@ def _measure_loading(
 
 
 def _leave_sampling(feed: Feed, sampler: SamplerTimes | None) -> Feed:
-    """Return the feed without the time of the sampler, because workers cannot do this work of the training thread."""
+    """Return the feed with waits shortened by the time of the sampler, which runs on the training thread anyway."""
     if sampler is None:
         return feed
     sampled_ns = (sampler.batch_ns * feed.fetches).astype(np.int64)
@@ -250,9 +250,8 @@ def _leave_sampling(feed: Feed, sampler: SamplerTimes | None) -> Feed:
 
 
 def _find_reader(watched: Loader | None) -> Loader | None:
-    """Return the watched iterable if the training thread reads it itself, else None. It works like a loader without
-    workers.
-    """
+    """Return the watched iterable if the training thread makes its items itself, as in a loader without workers; else
+    None."""
     return watched if watched is not None and watched.reads_ahead is False else None
 
 
@@ -272,11 +271,10 @@ def _read_batches(rank: RankRun, loader: Loader) -> BatchTimes | None:
 
 
 def _read_host(run: Run, rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
-    """Return the load between two times; None if not sampled. `others` only has cores that other programs took from
-    this run.
+    """Return the load of the host's processors between two times; None if not sampled.
 
-    Other ranks of the run on this host do not count as other programs, and neither do programs on cores that the run
-    may not use.
+    `others` of the result has only cores that other programs took from this run. Other ranks of the run on this host do
+    not count as other programs, and neither do programs on cores that the run may not use.
     """
     load = read_or(None, summarize_host, rank, start_ns, end_ns)
     if load is None:
@@ -302,7 +300,7 @@ def _count_cores(rank: RankRun, host: str, start_ns: int, end_ns: int) -> float:
 
 
 def _read_loads(run: Run, rank: RankRun, train: pa.Table, selection: StepSelection) -> list[HostLoad | None]:
-    """Return three loads: while all steps ran, and during the first and the last sixth of the regular steps."""
+    """Return the processor load during all steps, and during the first and the last sixth of the regular steps."""
     starts = read_integers(train, "start_ns")
     ends = starts + selection.duration_ns
     parts = np.array_split(np.flatnonzero(selection.regular), DRIFT_PARTS)
@@ -316,7 +314,7 @@ def _read_held_clock(rank: RankRun, train: pa.Table) -> HeldClock | None:
 
 
 def _read_replay(rank: RankRun) -> Replayed | None:
-    """Return the replay of a rank with a device; None if the replay fails, so that the other facts are kept."""
+    """Return the replay of a rank's window; None without a device, or if it fails, so that other facts are kept."""
     if not rank.manifest.devices:
         return None
     text = "The window of %s cannot be replayed: %r"
@@ -324,7 +322,7 @@ def _read_replay(rank: RankRun) -> Replayed | None:
 
 
 def _read_waits(rank: RankRun) -> HostWaits | None:
-    """Return the causes of the device's waits on the host. None if they are unknown, or if finding them fails."""
+    """Return the device's waits for the host and their causes; None if unknown, or if finding the causes fails."""
     if not rank.manifest.devices:
         return None
     text = "The critical path of %s cannot be found: %r"
@@ -334,8 +332,7 @@ def _read_waits(rank: RankRun) -> HostWaits | None:
 
 def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
     """Return the usable cores, the cores that training needs, and the load of the host. Training on processors needs
-    one core per thread.
-    """
+    one core per thread, training on a device one core."""
     unknown = _TRACE_CORES if manifest.is_trace else 1
     usable = manifest.usable_cores or float(manifest.cpu_count or unknown)
     training = 1.0 if manifest.devices else float(manifest.torch_threads or 1)
@@ -367,9 +364,8 @@ def _measure_ranks(run: Run, own: int, facts: Mapping[str, Any]) -> Ranks:
 
 
 def _find_culprit(run: Run, verdict: RankVerdict, ranks: Sequence[int]) -> NamedFunction | None:
-    """Return the function that takes most of a slow rank's delay. None if another rank spends this phase in the same
-    function.
-    """
+    """Return the function that takes most of the phase that delays a slow rank most; None if unknown, or if another
+    rank spends this phase in the same function."""
     if not isinstance(verdict, Slow):
         return None
     slow = verdict.comparison.latest

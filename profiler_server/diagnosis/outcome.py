@@ -4,7 +4,7 @@ the lines and settings that changed.
 A suggestion with settings counts as followed if the later run has these settings and the earlier run did not. A
 suggestion of other code counts as followed in two cases: its rule finds nothing any more, and the step and the work in
 question are clearly shorter; or a line that it names is clearly shorter. Advice on a slow rank counts as followed if no
-rank is slow any more, advice on evaluation if less of it was recorded.
+rank is slow any more, advice on evaluation if the later run evaluates less per step.
 
 A prediction is judged only by the phases that its advice covers. Other changes count neither for nor against it.
 """
@@ -52,7 +52,7 @@ _log = logging.getLogger("stepscope")
 
 @dataclass(frozen=True)
 class Taken:
-    """One suggestion of the earlier run that was followed. Times are ns per mean step."""
+    """One suggestion of the earlier run that was followed. Times are for the mean step; `shortens` are phases."""
 
     rule: str
     title: str
@@ -64,9 +64,10 @@ class Taken:
 
 @dataclass(frozen=True)
 class LessEvaluation:
-    """The outcome of advice to evaluate less. Times in ns are for training with evaluation, and for evaluation alone.
+    """The outcome of advice to evaluate less. The first three times are for training with evaluation, the others for
+    evaluation alone.
 
-    All times are for the step count of the earlier run. Each step counts with its length in its own run.
+    All times are for the step count of the earlier run, and all use the training time of the earlier run.
     """
 
     rule: str
@@ -85,9 +86,9 @@ class Outcome:
 
     `taken` is advice with a predicted step time. `evaluation`, `mended`, `unpredicted` and `silent` are advice without
     one. `mended` has titles about a slow rank. `unpredicted` has titles of advice whose settings are set, or whose line
-    takes less time. `silent` has titles of advice whose rule finds nothing in the later, shorter step. If these two
-    have one entry together, `least_step_ns` is the bound that came with it. `beside` has titles of advice with a bound
-    that was followed together with `taken`.
+    takes less time. `silent` has titles of advice whose rule finds nothing in the later, shorter step. If `unpredicted`
+    and `silent` have one title together, `least_step_ns` is the least step that this advice gave, else None. `beside`
+    has titles of advice with such a bound that was followed together with `taken`.
     """
 
     step: Difference
@@ -106,14 +107,13 @@ class Outcome:
 
     @property
     def judged(self) -> Taken | None:
-        """The prediction to judge. None if several were followed at once, since their effects cannot be separated."""
+        """The only followed advice with a prediction. None if there are several: their effects cannot be separated."""
         return self.taken[0] if len(self.taken) == 1 and not self.beside else None
 
     @property
     def besides(self) -> tuple[Difference, ...]:
-        """The phases that clearly changed although the judged advice does not cover them. The most changed phase comes
-        first.
-        """
+        """The phases that clearly changed although the judged advice does not cover them, the most changed phase
+        first."""
         return tuple(sorted(self._find_besides(), key=lambda part: -abs(part.change_ns)))
 
     def _find_besides(self) -> Iterator[Difference]:
@@ -124,15 +124,14 @@ class Outcome:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other phase became clearly shorter. If one did, something else was changed as well."""
+        """Whether no phase outside the judged advice became clearly shorter. If one did, something else changed too."""
         return all(part.change_ns > 0 for part in self.besides)
 
     @property
     def measured_ns(self) -> float:
-        """The later step, without the time that phases outside the advice clearly saved. It is compared with the
-        prediction.
+        """The later step as if phases outside the judged advice had saved nothing. The prediction is compared with it.
 
-        Time that they clearly added stays included, because it may be a cost of the change.
+        Time that such phases clearly added stays included, because it may be a cost of the change.
         """
         if self.is_alone:
             return self.step.b_ns
@@ -158,10 +157,10 @@ def _is_spoken(taken: Taken | None, part: Difference) -> bool:
 
 
 def judge_outcome(before: Run, after: Run) -> Outcome | None:
-    """Compare the advice to the first rank of a run, its lines and settings with a later run.
+    """Compare a later run with the advice to the first rank of an earlier run, and with its lines, code and settings.
 
-    None if no advice was followed, and no line, code or setting changed. Advice to another model is not judged. Raises
-    as `compare_ranks` and `diagnose` do.
+    None if no advice was followed, and no line, code or setting changed. Advice is not judged if the runs train
+    different models. Raises as `compare_ranks` and `diagnose` do.
     """
     ranks = before.rank(), after.rank()
     compared = compare_ranks(*ranks)
@@ -213,11 +212,11 @@ def judge_outcome(before: Run, after: Run) -> Outcome | None:
 
 @dataclass(frozen=True)
 class _Seen:
-    """Evidence from the later run.
+    """Evidence from the later run on which advice was followed.
 
     `later` are the rules that find something or cannot be judged. `loaders` pairs earlier and later loaders. `pages`
-    are the pages that show less work, `shorter` the phases that are clearly shorter, and `lines` the lines that take
-    less time. `is_even` is true if no rank is slow any more.
+    are the pages whose work became clearly less, `shorter` the phases that are clearly shorter, and `lines` the lines
+    that take less time. `is_even` is true if no rank is slow any more.
     """
 
     later: Set[str]
@@ -265,9 +264,8 @@ def _is_even(before: Run, after: Run) -> bool:
 
 
 def _judge_evaluation(entry: Suggestion, ranks: tuple[RankRun, RankRun]) -> LessEvaluation | None:
-    """Return the effect of less evaluation; None unless the later run evaluates less per step and is not much
-    shorter.
-    """
+    """Return the effect of less evaluation. None for other advice, if the later run does not evaluate clearly less per
+    step, or if it is much shorter."""
     if entry.rule != _EVALUATION or entry.saved_per_step_frac <= 0.0:
         return None
     (steps, trained_ns, evaluated_ns), (later_steps, _, later_ns) = (_sum_kinds(rank) for rank in ranks)
@@ -282,7 +280,7 @@ def _judge_evaluation(entry: Suggestion, ranks: tuple[RankRun, RankRun]) -> Less
 
 
 def _sum_kinds(rank: RankRun) -> tuple[int, float, float]:
-    """Return the number of training steps, the time of training steps in ns, and the time of evaluation batches in ns."""
+    """Return the number of training steps, the time of training steps, and the time of evaluation batches in ns."""
     rows = rank.table("steps", ("kind", "duration_ns"))
     kinds = rows["kind"].cast(pa.string()).to_numpy(zero_copy_only=False)
     durations_ns = read_integers(rows, "duration_ns")
@@ -299,9 +297,10 @@ def find_outcome(before: Run, after: Run) -> Outcome | None:
 
 
 def _find_shortened(ranks: tuple[RankRun, RankRun], compared: Comparison) -> frozenset[str]:
-    """Return the pages whose work clearly shrank in the later run, if its step is clearly faster.
+    """Return the names of the pages whose work clearly shrank in the later run; empty unless its step is clearly
+    shorter.
 
-    More workers can hide the loader's work. So for the loader, the work itself must shrink.
+    More workers can hide the loader's work. So the Data page is returned only if the work on a batch shrank.
     """
     if not (compared.step.is_clear and compared.step.change_ns < 0):
         return frozenset()

@@ -13,8 +13,7 @@ from profiler_server.store.ledger import NEAR_FRAC
 
 def say_outcome(found: Outcome) -> tuple[str, ...]:
     """Return sentences on the advice that was followed and its outcome, then on the lines, code and settings that
-    changed.
-    """
+    changed."""
     return tuple(_list_sentences(found))
 
 

@@ -40,12 +40,12 @@ def describe_ranks(
 
 
 def describe_unread(ranks: int) -> str:
-    """Return a note that only some ranks of a job are read; empty if all are."""
+    """Return a note that only some of the `ranks` ranks of a job are read; "" if all of them are."""
     return say("collectives", "unread", read=MOST_RANKS, ranks=ranks) if ranks > MOST_RANKS else ""
 
 
 def describe_held(ranks: Sequence[RankFigures]) -> str:
-    """Return for how much of the step collectives hold the ranks, and which rank they hold most; "" if none."""
+    """Return text on the share of the step that collectives hold the ranks, and on the rank held longest; "" if 0."""
     held = {rank.rank: rank.phases_ns["communication"] / rank.step_ns for rank in ranks if rank.steps and rank.step_ns}
     if not any(held.values()):
         return ""
@@ -55,9 +55,8 @@ def describe_held(ranks: Sequence[RankFigures]) -> str:
 
 
 def describe_slowest_collective(rows: Sequence[CollectiveRow]) -> str:
-    """Return text on the collective with the longest total time, and how much of it is waiting for another rank; "" for
-    none.
-    """
+    """Return text on the collective with the longest total time, and on the share of this time that ranks wait for
+    other ranks; "" without collectives."""
     totals: dict[str, list[int]] = {}
     for row in rows:
         total = totals.setdefault(row.name, [0, 0, 0, 0])
@@ -73,8 +72,7 @@ def describe_slowest_collective(rows: Sequence[CollectiveRow]) -> str:
 
 def describe_slow_call(call: SlowCall | None, noun: str = "step") -> str:
     """Return text on a collective that is slow although all ranks have arrived, and on its expected time; "" for
-    none.
-    """
+    none."""
     if call is None:
         return ""
     group, name = shorten_middle(call.group, 32), shorten_middle(call.name, 48)
@@ -82,13 +80,13 @@ def describe_slow_call(call: SlowCall | None, noun: str = "step") -> str:
 
 
 def describe_straggler(verdict: RankVerdict, noun: str = "step") -> str:
-    """Return which rank the others wait for, how long and why; or that the ranks take turns or are alike."""
+    """Return text on which rank the others wait for, how long and why, or that the ranks take turns or are alike."""
     return " ".join(filter(None, (_describe_usual(verdict, noun), _describe_pause(verdict, noun))))
 
 
 def describe_headline(verdict: RankVerdict, noun: str = "step") -> str:
-    """Return the rank or cause that delays the job; "" if nothing does. What limits a single rank comes after this
-    text.
+    """Return text on the rank or other cause that delays the job; "" if nothing does. Pages put this text before what
+    limits a single rank.
 
     Turns without one dominant phase may be chance, so only the Ranks page shows them.
     """
@@ -98,7 +96,6 @@ def describe_headline(verdict: RankVerdict, noun: str = "step") -> str:
 
 
 def _describe_pause(verdict: RankVerdict, noun: str) -> str:
-    """Return which rank the others waited for in a few steps; "" for none."""
     compared = verdict.comparison
     if compared is None or (pause := compared.pause) is None:
         return ""
@@ -144,7 +141,8 @@ def _describe_slow(verdict: Slow, noun: str, figures: Mapping[str, object]) -> s
 
 
 def describe_evidence(verdict: RankVerdict, noun: str = "step") -> str:
-    """Return how often the rank came last, the gain if it were in time, and how certain this is; "" without ranks."""
+    """Return text on how often the latest rank is last, the gain if it were in time, and how sure this is; "" if
+    unknown."""
     compared = verdict.comparison
     if compared is None or compared.is_hidden:
         return ""
@@ -169,7 +167,7 @@ def describe_evidence(verdict: RankVerdict, noun: str = "step") -> str:
 
 
 def name_causes(causes: Sequence[Cause]) -> str:
-    """Return the causes of a rank's delay as a phrase."""
+    """Return up to three causes of a rank's lateness as a phrase, with their shares of the lateness."""
     if not causes:
         return say("cause", "unseen")
     if causes[0].share_frac >= CLEAR_FRAC:
@@ -183,9 +181,8 @@ def _name_cause(name: str) -> str:
 
 
 def describe_communication(ranks: Sequence[RankFigures], rows: Sequence[CollectiveRow], verdict: RankVerdict) -> str:
-    """Return which rank waited for which in the listed collectives, and what the communication phase of the step
-    includes.
-    """
+    """Return text on which rank waited for which in the listed collectives, and on what the communication phase of the
+    step includes."""
     parts = []
     late: Counter[int] = Counter()
     waits: Counter[int] = Counter()

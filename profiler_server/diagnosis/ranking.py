@@ -28,8 +28,8 @@ Severity = Literal["high", "medium", "low", "info"]
 def is_worth_saying(case: Case, claim: Claim) -> bool:
     """Return whether even a poor version of the fix gains enough, and the gain exceeds its uncertainty.
 
-    An uncertain fix also passes, with less confidence, in two cases in which silence would be wrong: the step waits for
-    a known stage, or the fix shortens a large share of the step.
+    A fix with an uncertain gain is also worth saying in two cases: the step waits for a known stage, or the fix
+    shortens a large share of the step. To say nothing would be wrong there.
     """
     pays = claim.least_gain_ns >= max(MIN_GAIN_FRAC * case.steps.mean_ns, MIN_GAIN_NS)
     return pays and (is_sure(case, claim) or (claim.feeds and case.loading.is_starved) or _takes_much(case, claim))
@@ -45,20 +45,20 @@ def _takes_much(case: Case, claim: Claim) -> bool:
 
 
 def is_sure(case: Case, claim: Claim) -> bool:
-    """Return whether the gain is still large enough after its uncertainty is subtracted."""
+    """Return whether the gain of a claim is still large enough after its uncertainty is subtracted."""
     return claim.sure_gain_ns >= find_min_gain_ns(case)
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """The loop after some changes: its model, its predicted step, and the most that these changes can save."""
+    """The loop after some changes: its model, its predicted mean step, and the most ns that they save of each piece."""
 
     model: LoopModel
     step_ns: float
     touched: Mapping[str, float]
 
     def find_floor_ns(self, case: Case, what_if: WhatIf) -> float:
-        """Return the time of the mean step, in ns, that neither the earlier changes nor the new change can shorten."""
+        """Return the part of the mean step, in ns, that neither the earlier changes nor the new change can shorten."""
         touched = {**self.touched}
         for part, part_ns in what_if.touches.items():
             touched[part] = max(touched.get(part, 0.0), part_ns)
@@ -68,8 +68,7 @@ class Fixed:
 @dataclass(frozen=True)
 class _Prediction:
     """The mean step after a change, in ns. `low_ns` to `high_ns` is the range for another run's mean step, and
-    `gain_doubt_ns` is the uncertainty of the gain.
-    """
+    `gain_doubt_ns` is the uncertainty of the gain."""
 
     step_ns: float
     low_ns: float
@@ -80,9 +79,9 @@ class _Prediction:
 def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
     """Return the finding with its predicted step, on top of the changes in `now`.
 
-    The step and its range are for the extent of the change that the finding states. The range then only covers the
-    uncertainty of measurement and model. Both are shown if this is a small part of the saving. The gain of a usual
-    version decides the order.
+    The step and its range assume the extent of the change that the finding states, so the range covers only the
+    uncertainty of measurement and model. Step and range are shown if this uncertainty is a small part of the saving.
+    The order of claims follows the gain of the usual extent.
     """
     what_if, now_ns = finding.what_if, now.step_ns
     assert what_if is not None
@@ -105,10 +104,11 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
 
 
 def _predict(case: Case, finding: Finding, change: Callable[[LoopModel], LoopModel], now: Fixed) -> _Prediction:
-    """Return the step after a change on top of others. It is never below the time that no change so far can shorten.
+    """Return the mean step after a change on top of those in `now`. No step is below the time that no change can
+    shorten.
 
-    The low end of the range may be below this time, because the rest of the thread's work may speed up. It is never
-    zero.
+    The low end of the range may be below this time, because the rest of the thread's work may speed up. The low end is
+    never zero.
     """
     what_if, now_ns, loop = finding.what_if, now.step_ns, case.loading.loop
     assert what_if is not None
@@ -132,9 +132,8 @@ def _predict(case: Case, finding: Finding, change: Callable[[LoopModel], LoopMod
 def split_findings(
     case: Case, findings: Sequence[tuple[Rule, Finding]]
 ) -> tuple[list[tuple[Rule, Finding]], list[tuple[Rule, Finding]]]:
-    """Return two lists: findings with a predictable step time, and loading changes for which the simulation is too
-    inaccurate.
-    """
+    """Return two lists: first all findings whose step time can be predicted or that predict none, then the changes to
+    the loading for which the simulation is too inaccurate."""
     believed: list[tuple[Rule, Finding]] = []
     doubted: list[tuple[Rule, Finding]] = []
     is_near = limits.LEAST_CHECK_FRAC <= case.loading.loop.check <= limits.MOST_CHECK_FRAC
@@ -145,13 +144,13 @@ def split_findings(
 
 
 def say_misfit(case: Case) -> str:
-    """Return why the step time of a loading change is not predicted."""
+    """Return a sentence on why the step time after a change to the loading is not predicted."""
     check = format_share(case.loading.loop.check)
     return f"Simulating the run as it is gives {check} of its measured step: too far off to predict a step time."
 
 
 def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Claim]:
-    """Return the claims in order: apply the best fix to the model, judge the other fixes again, and repeat.
+    """Return the claims in order: apply the best fix to the model, predict the other fixes on top of it, and repeat.
 
     A fix that gains enough by itself, but nothing on top of the others, goes to the end as an alternative.
     """
@@ -203,7 +202,7 @@ def _choose(claims: Sequence[Claim], now_ns: float) -> Claim:
 
 
 def write_suggestion(case: Case, claim: Claim) -> Suggestion:
-    """Return a claim as a suggestion for the pages and the report."""
+    """Return a claim as a suggestion for the pages and the report, with its severity."""
     finding = claim.finding
     gain = (case.steps.mean_ns - claim.usual_ns) / case.steps.mean_ns if case.steps.mean_ns else 0.0
     severity: Severity = (
@@ -247,7 +246,7 @@ def _say_order(claim: Claim) -> str:
 
 
 def _say_doubt(case: Case, claim: Claim) -> str:
-    """Return why no step time is predicted, and how the user can find it out."""
+    """Return sentences on why no step time is predicted, and on how the user can measure it."""
     load = case.host.load
     if (claim.finding.doubt_frac or math.inf) > limits.MOST_DOUBT_FRAC:
         why = "How much it saves is not known beforehand."
@@ -261,9 +260,9 @@ def _say_doubt(case: Case, claim: Claim) -> str:
 
 
 def write_note(rule: Rule, finding: Finding, severity: Severity | None = None, why: str = "") -> Suggestion:
-    """Return a finding without a step time as a suggestion. `severity` replaces that of the finding.
+    """Return a finding as a suggestion without a predicted step time. `severity` replaces that of the finding.
 
-    Pages state that no step time is predicted; `why` adds the reason.
+    Pages state that no step time is predicted; `why` adds the reason to the advice.
     """
     return Suggestion(
         rule=rule.id,

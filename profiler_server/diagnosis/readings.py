@@ -1,5 +1,5 @@
-"""Waits, queues and the gaps of a trace in plain words. The terms for the wait are XProf's; the rules for the queues
-are MindInsight's.
+"""Sentences on waits for data, on queues, and on the gaps of a trace. The terms for waits are those of XProf, the rules
+for queues those of MindInsight (two other profilers).
 
 All readings of a pipeline come from the same bottleneck, so that they do not contradict each other.
 """
@@ -31,7 +31,7 @@ STAGE_WORDS = {"send": "receiving batches", "pin": "pinning", "h2d": "host-to-de
 
 @dataclass(frozen=True)
 class Reading:
-    """One finding in plain words. `tone` is the way in which the page marks it."""
+    """A title and a text on one measured fact. `tone` is the way in which the page marks both."""
 
     tone: Tone
     title: str
@@ -43,7 +43,7 @@ _BUILT_IN = re.compile(r"<built-in (?:function|method) (?P<name>[\w.]+).*>")
 
 
 def say_host_waits(found: HostWaits | None, noun: str = "step") -> str:
-    """Return a sentence on the host's functions for which the device waits; "" if the device waits little."""
+    """Return a sentence on the functions of the host for which the device waits; "" if the device waits little."""
     if found is None or found.waits_ns < BOUND_FRAC * found.step_ns:
         return ""
     named = [
@@ -67,9 +67,8 @@ def _name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The input of the readings: the two queues of a loader, the share of the step that waits for it, the readiness of
-    batches, and what limits the step.
-    """
+    """The facts of one loader for its readings: the worker queue (`host`) and the pin queue (`device`), None if absent;
+    the share of the step that waits for the loader; the readiness of batches; and what limits the step."""
 
     host: QueueSummary | None
     device: QueueSummary | None
@@ -81,7 +80,7 @@ class Pipeline:
 def judge_wait(
     wait_frac: float, has_steps: bool, noun: str = "step", limit: Bottleneck | None = None, source: str = "data"
 ) -> Reading:
-    """Return how input-bound the run is, by the share of the step (or another `noun`) that waits for data.
+    """Return a reading on how input-bound the run is, by the share of the step (or another `noun`) that waits for data.
 
     `source` names the loader if there are several. A step that waits although batches are ready is not input-bound. The
     reading then gives the cause of the wait.
@@ -109,7 +108,7 @@ _READY_TITLES = {
 
 
 def read_queues_plainly(pipeline: Pipeline) -> tuple[Reading, ...]:
-    """Return a reading of the queues by MindInsight's rules; empty without a queue."""
+    """Return readings on how full the queues are, by MindInsight's rules, and on batches in the wrong order."""
     last = pipeline.device or pipeline.host
     depths = () if last is None else (_read_depths(pipeline, last),)
     return (*depths, *_read_order(pipeline.readiness))
@@ -154,9 +153,8 @@ def _read_filled(pipeline: Pipeline, last: QueueSummary) -> Reading:
 
 
 def _read_order(readiness: Sequence[Readiness]) -> tuple[Reading, ...]:
-    """Return a reading if requests found later batches ready, but not the next one in order; else empty. The depth of
-    the queue is then misleading.
-    """
+    """Return a reading if requests often found later batches ready, but not the next one in order; else empty. The
+    depth of the queue is then misleading."""
     held = max((entry.held_up_frac for entry in readiness), default=0.0)
     if held < MODERATE_WAIT_FRAC:
         return ()
@@ -165,7 +163,7 @@ def _read_order(readiness: Sequence[Readiness]) -> tuple[Reading, ...]:
 
 
 def read_watched(watched: Loader, wait_frac: float, noun: str = "step") -> Reading:
-    """Return a reading on how the items of a watched iterable are made, and whether the step waits for them."""
+    """Return a reading on how the items of a watched iterable are made, and on whether the step waits for them."""
     name = f"“{shorten_middle(watched.dataset, 60)}”"
     if wait_frac < MODERATE_WAIT_FRAC:
         return Reading("good", "The watched input keeps up", f"The {noun} hardly waits for {name}.")
@@ -182,7 +180,7 @@ def read_watched(watched: Loader, wait_frac: float, noun: str = "step") -> Readi
 
 
 def say_completeness(found: str) -> str:
-    """Return the result of `read_completeness` as a sentence on the trace."""
+    """Return a sentence on the trace from the text of `read_completeness`."""
     if found == "complete":
         return "complete: every launch has its work, every event is there once and has its length"
     return f"not complete: {found}"

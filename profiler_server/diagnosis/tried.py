@@ -30,7 +30,7 @@ _Share = Annotated[float, Meta(ge=-1000.0, le=1.0)]
 
 
 class _Entry(msgspec.Struct):
-    """A change that was tried, with its gain as a share of the step, and the bounds of this gain."""
+    """A change that was tried, and its gain with bounds, as shares of the step; None if it was not measured."""
 
     change: dict[str, Any]
     changes: list[str]
@@ -46,7 +46,7 @@ class _Results(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Trial:
-    """The measured gain of one change. Shares are of the step; a negative gain means a longer step."""
+    """The measured gain of one change, with its bounds, as shares of the step. A negative gain means a longer step."""
 
     gain_frac: float
     low_frac: float
@@ -63,7 +63,7 @@ class Trial:
 
 
 def find_trials(run: Run, suggestions: Sequence[Suggestion]) -> dict[str, Trial]:
-    """Return the trials of the changes that suggestions propose, only the latest of each. The keys are the rules."""
+    """Return the latest trial of each change that a suggestion proposes, by the rule of the suggestion."""
     if not suggestions or run.redactor is not None or not run.manifest.script:
         return {}
     found: dict[str, Trial] = {}
@@ -83,7 +83,7 @@ def _asks_for(suggestion: Suggestion, change: Mapping[str, Any]) -> bool:
 
 
 def _list_results(run: Run) -> Iterator[list[_Entry]]:
-    """Yield the results of trials of the run's script on the same machine, the oldest first."""
+    """Yield the changes tried on the run's script and machine, one list per results file, the oldest file first."""
     home = find_home(run.path.absolute())
     dated = []
     for folder in (*_list_folders(home.parent), *_list_folders(home)):

@@ -1,4 +1,4 @@
-"""The verdict: what a rank is bound by, how certain this is, and the sentence on it."""
+"""The verdict: what a rank is bound by, how certain this is, and the sentence that says so."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _PARTS: dict[BoundKind, tuple[str, ...]] = {bound: list_bound_by(bound) for boun
 
 
 def find_bound(case: Case) -> BoundBy:
-    """Return what the step is bound by. The confidence is the share of sections of the run that give the same result
-    alone.
+    """Return what the step is bound by. The confidence is the share of sections of the run that give the same result by
+    themselves.
 
     A section has at least 25 steps, so that occasional events are in most sections. Fewer than twenty steps, or missing
     device times, lower the confidence. Without known phases the result is unknown.
@@ -75,11 +75,11 @@ def find_bound(case: Case) -> BoundBy:
 
 
 def _find_queued(case: Case) -> float:
-    """Return the share of time that the training thread waits for a processor. Its phases then show the host, not the
-    code.
+    """Return the share of time that the training thread waits for a processor. Phases then depend on the host, not on
+    the code.
 
-    The share is 0 with a device, because the thread mostly waits for the device. It is also 0 if workers keep up,
-    because another rule judges this.
+    The share is 0 with a device, because the thread mostly waits for the device. The share is also 0 if workers keep up
+    but take the processors, because a rule judges this.
     """
     load = case.host.load
     if case.device.is_used or load is None:
@@ -120,8 +120,8 @@ def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
 
 
 def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
-    """Change `shares` by the device's times. Host phases then only show where the thread waited; idle time of the
-    device gives the overhead.
+    """Correct the shares of the step by the device's times. Host phases only show where the thread waited for the
+    device, so idle time of the device gives the overhead.
 
     In a trace, a step lasts until its device work is done. So a wait for data during device work delays nothing.
     """
@@ -143,7 +143,7 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
 
 
 def say_limit(case: Case, bound: BoundBy) -> str:
-    """Return sentences with figures on what the rank is bound by, after a text on what delays the job.
+    """Return sentences with figures: what delays the job, then what the rank is bound by.
 
     The last sentence is on the largest unexplained part of a phase.
     """
@@ -158,7 +158,7 @@ def say_limit(case: Case, bound: BoundBy) -> str:
 
 
 def _find_rest(case: Case, bound: BoundBy) -> Explained | None:
-    """Return the phase with the largest unexplained part; None if this part is small.
+    """Return the phase with the largest part that no line, stage or operator explains; None if this part is small.
 
     Also None if the times show the host or a device rather than the code.
     """
@@ -210,7 +210,7 @@ def say_verdict(
 
 
 def _explain_none(case: Case, least_frac: float) -> str:
-    """Return why no change gains enough. `least_frac` is the least gain that would be reported."""
+    """Return the key of the text on why no change gains enough. A gain below `least_frac` is not reported."""
     if least_frac >= 1.0:
         return "noise"
     is_contended = least_frac >= 2 * MIN_GAIN_FRAC and case.loading.loop.contention_frac > 0
@@ -299,7 +299,7 @@ def _prepares_little(case: Case) -> bool:
 
 
 def _say_idle(case: Case, bound: BoundBy) -> str:
-    """Return how long the device is idle, as on the Device page, and how long it waits in a step for a late host."""
+    """Return text on how long the device is idle, as on the Device page, and how long a step waits for a late host."""
     device, frac = case.device.summary, bound.share_frac or 0.0
     text = "between"
     if device is None or not device.total_ns:

@@ -1,6 +1,7 @@
 """What-ifs: changes to the loop model or to a replayed window, for which the diagnosis predicts a step time.
 
-The times of the model may be scaled to a quiet host. So a change saves a share of them, never measured nanoseconds.
+The times of the model may be scaled to a host without other load. So a change saves a share of the times in the model,
+never measured nanoseconds.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _HOST_PHASES = frozenset({"data_wait", *OUTSIDE})
 
 
 def feed(case: Case, change: Callable[[LoopModel], LoopModel], spared_ns: float = 0.0) -> WhatIf:
-    """Return the what-if of a change to the making of batches. It saves at most the wait for data and `spared_ns`."""
+    """Return the what-if of a change to the making of batches. It saves at most the data wait and `spared_ns`."""
     spared = {"processors": spared_ns} if spared_ns else {}
     return WhatIf(change, {"data_wait": case.data_wait_ns, **spared}, feeds=True)
 
@@ -51,7 +52,7 @@ def set_workers(case: Case, workers: int) -> WhatIf:
 
 
 def scale_stages(case: Case, batches: BatchTimes, stages: tuple[str, ...], factor: float) -> WhatIf:
-    """Return the what-if of stages that take `factor` of their time in every batch."""
+    """Return the what-if of stages that take `factor` times their recorded time in every batch."""
     taken = sum(batches.stages_ns[stage] for stage in stages if stage in batches.stages_ns) / batches.total_ns
 
     def change(model: LoopModel) -> LoopModel:
@@ -67,13 +68,13 @@ def scale_stages(case: Case, batches: BatchTimes, stages: tuple[str, ...], facto
 
 
 def take_away(case: Case, batches: BatchTimes, stage: str, usual_frac: float) -> WhatIf:
-    """Return the what-if of a removed stage. `usual_frac` is the share of its time that usually remains."""
+    """Return the what-if of a removed stage. In practice, `usual_frac` of its time usually remains."""
     usual = scale_stages(case, batches, (stage,), usual_frac)
     return replace(usual, full=scale_stages(case, batches, (stage,), 0.0).change)
 
 
 def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> WhatIf:
-    """Return the what-if that saves a share of a piece of the step, outside the wait for data.
+    """Return the what-if that saves a share of the piece `part` of the step, outside the wait for data.
 
     Pieces are parts of the measured step, so the savings of several changes add up.
     """
@@ -103,13 +104,13 @@ def also(first: WhatIf, second: WhatIf) -> WhatIf:
 
 
 def shorten_phases(case: Case, phases: tuple[str, ...], saved_frac: float) -> WhatIf:
-    """Return the what-if that saves a share of some phases."""
+    """Return the what-if that saves the share `saved_frac` of the time in some phases."""
     spent = {phase: case.steps.phases_ns[phase] for phase in phases}
     return replace(shorten_step(case, "phases", sum(spent.values()), saved_frac), touches=spent)
 
 
 def shorten_kernels(case: Case, share: float, saved_frac: float) -> WhatIf:
-    """Return the what-if that saves a share of some kernels, which take `share` of the device's computing."""
+    """Return the what-if that saves `saved_frac` of some kernels, which take `share` of the device's computing."""
     shares = case.device.shares
     busy = shares.compute if shares is not None else 0.0
     return shorten_step(case, "kernels", share * busy * case.loading.loop.own_ns, saved_frac)
@@ -123,7 +124,7 @@ def save_replayed(case: Case, part: str, gain: Gain) -> WhatIf:
 
 
 def name_shortened(case: Case, what_if: WhatIf | None) -> tuple[str, ...]:
-    """Return the phases that a change makes shorter, in order; empty if any phase may be."""
+    """Return the phases that a change makes shorter, in their order in a step; empty if any phase may be."""
     parts = () if what_if is None else tuple(what_if.touches)
     found = {phase for part in parts for phase in _PHASES_OF.get(part, (part,))}
     known = tuple(phase.name for phase in PHASES if phase.name in found)
@@ -144,8 +145,8 @@ def mend_ranks(case: Case, part: str) -> WhatIf:
 
 
 def bound_by_job(case: Case, what_if: WhatIf, saved_ns: float) -> float:
-    """Return the time in ns that the job gains if this rank's step shrinks by `saved_ns`, which is returned if no bound
-    is known.
+    """Return the most that the job gains, in ns, if this rank's step shrinks by `saved_ns`. Without a known bound this
+    is `saved_ns`.
 
     The other ranks run the same code, so the change saves them the same share of their time in these phases.
     """
@@ -159,8 +160,8 @@ def bound_by_job(case: Case, what_if: WhatIf, saved_ns: float) -> float:
 def save_each_step(part: str, saved_ns: float, most_ns: float = math.inf) -> WhatIf:
     """Return the what-if that saves `saved_ns` in each step of the job.
 
-    The saving is assigned to the piece `part` of this rank's step. This piece can lose at most `most_ns`, or `saved_ns`
-    if that is more.
+    The saving is assigned to the piece `part` of this rank's step. This piece can lose at most the larger of `most_ns`
+    and `saved_ns`.
     """
     most_ns = min(MOST_OF_DELAY * saved_ns, max(most_ns, saved_ns))
     return WhatIf(lambda model: replace(model, extra_ns=model.extra_ns - saved_ns), {part: most_ns}, is_of_job=True)
@@ -172,7 +173,7 @@ def drop_extra(case: Case, saved_ns: float) -> WhatIf:
 
 
 def sum_recorded_ns(case: Case) -> int:
-    """Return the recorded time in ns. Time between the steps is shown as a share of it."""
+    """Return the duration of all recorded steps in ns. Time between the steps is shown as a share of this sum."""
     return sum(int(read_column(rows, "duration_ns").sum()) for rows in (case.steps.rows, case.steps.other_rows))
 
 
@@ -189,7 +190,7 @@ def measure_garbage_outside(case: Case) -> float:
 
 
 def sum_in_steps(case: Case, found: Interruptions) -> Floats:
-    """Return how long interruptions held the thread in each training step and until the next step, in ns.
+    """Return per training step how long interruptions held the thread, in ns, until the next step began.
 
     An interruption counts for the step in or after which it began.
     """
@@ -203,7 +204,7 @@ def measure_stalls(case: Case, found: Interruptions, spent_ns: Ints) -> float:
     """Return the share of the mean step that would be saved without the interruptions.
 
     `spent_ns` is the time in each step that the interruptions may lengthen. The saving is the excess of interrupted
-    steps over the median of the other steps, and at least the time of the interruptions. Only steps of the average
+    steps over the median of the other steps, and at least the time of the interruptions. Only steps that averages cover
     count.
     """
     kept = case.steps.selection.kept
@@ -216,14 +217,14 @@ def measure_stalls(case: Case, found: Interruptions, spent_ns: Ints) -> float:
 
 
 def find_min_gain_ns(case: Case) -> float:
-    """Return the least gain of a fix, after its uncertainty, in ns. It is larger if other programs use the host."""
+    """Return the least gain in ns, without its uncertainty, that a fix must have. Other load of the host raises it."""
     return max(
         (MIN_GAIN_FRAC + CONTENTION_WEIGHT * case.loading.loop.contention_frac) * case.steps.mean_ns, MIN_GAIN_NS
     )
 
 
 def blame_function(case: Case, batches: BatchTimes, found: Finding, part: Part | None) -> Finding:
-    """Return the finding, now about the function that takes most of the stage. The what-if removes that function."""
+    """Return the finding, now on removing the function that takes most of the stage; unchanged if no function does."""
     culprit = find_dominant(part)
     if culprit is None or part is None:
         return found
@@ -241,13 +242,13 @@ def blame_function(case: Case, batches: BatchTimes, found: Finding, part: Part |
 
 
 def doubt_removal(found: Finding, entry: NamedFunction) -> Finding:
-    """Return the finding with the uncertainty of the removed function's share added."""
+    """Return the finding with the uncertainty of its gain set to that of the share of the removed function."""
     doubt_frac = (entry.high_frac - entry.low_frac) / 2 / entry.share_frac
     return replace(found, doubt_frac=doubt_frac, least_frac=CERTAIN_LOSS * entry.low_frac / entry.share_frac)
 
 
 def say_idle_share(case: Case) -> str:
-    """Return the share of the steps in which the device is idle, as the Device page shows it."""
+    """Return the share of the steps in which the device is idle, as text, equal to that on the Device page."""
     return format_share(case.device.summary.idle_frac if case.device.summary is not None else None)
 
 
@@ -259,8 +260,7 @@ def ask_for_window(case: Case, rule: str) -> Abstention:
 
 
 def look_for(case: Case, rule: str, sighting: str = "") -> Sighting | Abstention | None:
-    """Return the window's sighting with the name `sighting`, by default that of the rule. None without one, or without
-    a device.
+    """Return the window's sighting with the name `sighting`, by default `rule`; None if not seen, or without a device.
 
     Return an abstention if no window was replayed, or if the replay does not explain the window.
     """
@@ -278,9 +278,10 @@ def look_for(case: Case, rule: str, sighting: str = "") -> Sighting | Abstention
 
 
 def predict(case: Case, finding: Finding, part: str, gain: Gain) -> Finding:
-    """Return the finding with a prediction from a replay.
+    """Return the finding with the predicted gain of a replay. `part` is the piece of the step that becomes shorter.
 
-    Steps of a window are longer than others. All of the excess may be part of the saving, which makes it uncertain.
+    Steps of a window are longer than other steps. All of this excess may be part of the saving, so the gain is
+    uncertain.
     """
     replay, mean_ns = case.device.replay, case.steps.mean_ns
     longer = replay.measured_ns / replay.steps / mean_ns if replay is not None and replay.steps and mean_ns else 1.0
@@ -293,7 +294,7 @@ def predict(case: Case, finding: Finding, part: str, gain: Gain) -> Finding:
 
 
 def predict_or(case: Case, finding: Finding, part: str, change: str) -> Finding:
-    """Return the finding with a prediction from a replay; without a replay, return it unchanged."""
+    """Return the finding with the replayed gain of the change `change`; without such a replay, return it unchanged."""
     gain = case.device.find_gain(change)
     return finding if gain is None else predict(case, finding, part, gain)
 
@@ -306,5 +307,5 @@ def _say_replay(case: Case) -> str:
 
 
 def say_examples(seen: Sighting) -> str:
-    """Return the most costly examples as the end of a sentence, "" for none."""
+    """Return the most costly examples of a pattern in brackets, as the end of a sentence; "" for none."""
     return f" ({', '.join(seen.examples)})" if seen.examples else ""

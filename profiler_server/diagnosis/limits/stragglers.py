@@ -1,6 +1,5 @@
 """Limits for which rank waits for which in a job. A share (`_FRAC`) is of the mean step unless its sentence names
-something else.
-"""
+something else."""
 
 from __future__ import annotations
 

@@ -65,9 +65,9 @@ def _judge_drift(case: Case) -> Finding | Abstention | None:
 
 
 def _find_growing(case: Case, growth_ns: float) -> Hotspot | None:
-    """Return the line of the user's code whose growth is most of the growth of the step; None if there is none.
+    """Return the user's line whose growth is most of the growth of the step, `growth_ns`; None if there is none.
 
-    The growth of backward and update is left out of both.
+    Backward, update and the loader's loop are left out, and so is their part of the growth.
     """
     spots = case.lines.hotspots if case.lines is not None else ()
     grown = [(spot.course.growth_ns, spot.course.error_ns, spot) for spot in spots if spot.course is not None]
@@ -103,7 +103,7 @@ def _count_ahead(case: Case) -> int:
 
 
 def _takes_other_batches(case: Case, before: Ints, after: Ints) -> bool:
-    """Return whether steps do other work after the change: batches of another size, or another number of batches."""
+    """Return whether the usual step has other batches after the change: other samples, forwards or backwards."""
     columns = ("samples", "forwards", "backwards")
     values = (read_column(case.steps.rows, name) for name in columns)
     return any(np.median(counts[before]) != np.median(counts[after]) for counts in values)
@@ -132,8 +132,7 @@ def _judge_jitter(case: Case) -> Finding | None:
 
 def _read_own(case: Case) -> Floats:
     """Return the durations in ns of regular steps, minus data wait and garbage collection. Steps with a checkpoint,
-    validation or compilation are left out.
-    """
+    validation or compilation are left out."""
     rows, selection = case.steps.rows, case.steps.selection
     known = read_column(rows, "data_wait_ns") + read_column(rows, "gc_ns")
     held = case.steps.interruptions.of_kind("checkpoint", "validation", "compile", "recompile").start_ns
@@ -193,7 +192,7 @@ def _judge_worker_restart(case: Case) -> Finding | None:
 
 
 def _measure_restarts(case: Case, restarts: Mask, workers: int) -> Floats:
-    """Return for each restart how much longer the first steps of its epoch wait for data than usual steps, in ns.
+    """Return the extra wait for data of each restart, in ns: of the first steps of its epoch, beyond the usual wait.
 
     After a restart, each worker is late with its first batch. Even a running worker has to make the first batch of an
     epoch, so the work on one batch is subtracted.
@@ -246,7 +245,7 @@ def _judge_warm_up(case: Case) -> Finding | None:
 
 
 def _choose_less(passes: int) -> tuple[str, float]:
-    """Return a way to evaluate less, as the name of its text, and the share of the evaluation that remains.
+    """Return the key of the text on a way to evaluate less, and the share of the evaluation that remains.
 
     The way is every fifth pass if there are five or more, every second pass if there are two or more, and half of the
     samples otherwise.

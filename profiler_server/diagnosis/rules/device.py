@@ -134,9 +134,8 @@ def _judge_needless_checkpointing(case: Case) -> Finding | Abstention | None:
 
 @dataclass(frozen=True)
 class _Seen:
-    """A pattern that a window may show. Without the pattern, the replayed step is shorter, in the named piece of the
-    step.
-    """
+    """A pattern that a replayed window may show. `part` is the piece of the step that is shorter without the
+    pattern."""
 
     id: str
     knob: str

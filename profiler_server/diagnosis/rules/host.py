@@ -148,10 +148,10 @@ def _judge_threads_over_cores(case: Case) -> Finding | None:
 
 
 def _stop_queueing(case: Case, taken_frac: float) -> WhatIf | None:
-    """Return the what-if without the main thread's waits for a processor; None if these waits are unknown.
+    """Return the what-if without the training thread's waits for a processor; None if these waits are unknown.
 
-    The other threads also queue, and a thread that waits for them spins. The total saving is therefore known only
-    within a wide range.
+    Waits for processors that others use (`taken_frac`) remain. The other threads of PyTorch also queue, and a thread
+    that waits for them spins. So the whole saving is known only within a wide range.
     """
     load = case.host.load
     if load is None or load.queued_frac is None:

@@ -1,8 +1,8 @@
 """Lines of the user's code in which much of the step is spent, whatever they do. No rule has to know these lines
 beforehand.
 
-A pattern describes the kind of work of a line, from measurements of the line and never from the program around it. A
-line that fits no pattern is worth a look for its share alone.
+A pattern is a kind of work, such as many small operators. It is found by measurements of the line, never by the program
+around the line. A line that fits no pattern is worth a look for its share alone.
 """
 
 from __future__ import annotations
@@ -43,16 +43,14 @@ def _judge_hot_lines(case: Case) -> tuple[Finding, ...]:
 
 
 def _weigh(spot: Hotspot) -> float:
-    """Return the weight of a line in the order of lines. The forward of a module weighs less, because it is the purpose
-    of a training.
-    """
+    """Return the share of the step by which lines are sorted. The forward of a module counts less, because a training
+    is there to run it."""
     return spot.whole_frac * (limits.MODEL_WEIGHT if spot.function.endswith(".forward") else 1.0)
 
 
 def _is_busy(case: Case) -> bool:
-    """Return whether a device sets the pace. The training thread then stands at the lines where it waits for the
-    device.
-    """
+    """Return whether a device is busy most of the time. The training thread then stands at lines that wait for the
+    device."""
     summary = case.device.summary
     busy_frac = summary.utilization_frac if summary is not None else None
     return case.device.is_used and (busy_frac or 0.0) >= limits.BUSY_FRAC
@@ -61,7 +59,7 @@ def _is_busy(case: Case) -> bool:
 def _is_hot(spot: Hotspot, pattern: str) -> bool:
     """Return whether a line is worth a look.
 
-    Backward, update and the loader's loop are lines of every training. Without a pattern they are not worth a look.
+    Backward, update and the loader's loop are lines of every training. Such a line is worth a look only with a pattern.
     """
     least = limits.PATTERN_FRAC if pattern else limits.HOT_FRAC
     return (bool(pattern) or not spot.doing) and spot.low_frac + spot.backward_frac >= least
@@ -97,9 +95,8 @@ def _runs_alone(spot: Hotspot) -> bool:
 
 
 def _average_threads(case: Case) -> float:
-    """Return how many threads ran in all samples. The number is too low if the sampler got a processor only when the
-    threads did not run.
-    """
+    """Return the mean number of running threads over all samples, 0 if unknown. The number is too low if the sampler
+    got a processor only when the threads did not run."""
     seen = [(spot.share_frac, spot.course.threads) for spot in case.lines.hotspots if spot.course] if case.lines else []
     known = [(share, threads) for share, threads in seen if threads is not None]
     return sum(share * threads for share, threads in known) / sum(share for share, _ in known) if known else 0.0
@@ -123,7 +120,7 @@ def _is_made_again(spot: Hotspot) -> bool:
 
 
 def _grows(case: Case, spot: Hotspot) -> bool:
-    """Return whether a line, and the step with it, takes longer in each third of the run, by more than chance.
+    """Return whether a line, and the step with it, takes longer from third to third of the run, by more than chance.
 
     On a busy host, the line must also grow by more than the rest of the step.
     """
@@ -167,8 +164,8 @@ def _is_converted(spot: Hotspot) -> bool:
 
 
 def _find_partial(spot: Hotspot) -> tuple[LineOperator | None, float]:
-    """Return the operator with most time if it takes parts of tensors whose gradients are whole tensors, and the share of the
-    step that these gradients take."""
+    """Return the longest operator of a line if it takes parts of tensors but its backward fills whole ones, and the
+    share of the step of this backward; else None and 0."""
     work = spot.work
     if work is None or not work.operators or not _TAKING_PARTS.fullmatch(work.operators[0].name):
         return None, 0.0
@@ -191,8 +188,7 @@ def _is_recomputed(spot: Hotspot) -> bool:
 
 def _needs_no_gradient(spot: Hotspot) -> bool:
     """Return whether a line of the forward computes nothing that depends on a parameter. Its result may then be the
-    same in each step.
-    """
+    same in each step."""
     forward = spot.phases.get("forward", 0.0)
     work = spot.work
     return (
@@ -208,9 +204,8 @@ def _has_gradient(spot: Hotspot) -> bool:
 
 
 def _is_python(spot: Hotspot) -> bool:
-    """Return whether a line computes in Python. The operators of workers, and of a backward of the user's own, are not
-    known.
-    """
+    """Return whether a line computes in Python. False for work in workers or in a backward of the user's own, because
+    its operators are not known."""
     unknown = sum(spot.phases.get(phase, 0.0) for phase in (WORKERS, "backward"))
     work = spot.work
     return (

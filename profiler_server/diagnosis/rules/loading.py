@@ -34,9 +34,8 @@ from profiler_server.words.phrases import (
 
 
 def _choose_readers(case: Case) -> Choice | None:
-    """Return how many workers should make the batches of the training thread; None if moving batches would cost too
-    much.
-    """
+    """Return how many workers should make the batches that the training thread makes now. None if unknown, or if moving
+    batches between processes would cost too much."""
     return case.loading.choices.workers if case.loading.batch_ns >= 3 * limits.SEND_NS else None
 
 
@@ -73,7 +72,7 @@ def _judge_no_workers(case: Case) -> Finding | None:
 def _say_no_processor(case: Case) -> Finding:
     """Return the finding that no processor is free for workers.
 
-    It has no advice. It is for a user who sees a data wait with num_workers=0, and thinks of workers first.
+    The finding has no advice. It is for a user who sees a data wait with num_workers=0, and thinks of workers first.
     """
     cores = case.host.cores
     processors = "one processor is" if cores == 1 else f"{cores:g} processors are"
@@ -266,7 +265,7 @@ def _blame_sending(case: Case, batches: BatchTimes, send_ns: float) -> Finding:
 
 
 def _find_freeing(case: Case) -> float:
-    """Return how long the step takes to free the previous batch, in ns.
+    """Return the time in ns that the step takes to free the previous batch; 0 if unknown.
 
     Unpickled objects are freed one by one. This happens on the line of the loop that receives the next batch, outside
     of any operator.
@@ -307,9 +306,8 @@ def _index_whole_batches(case: Case) -> WhatIf:
 
 
 def _spare_caches(case: Case, what_if: WhatIf) -> WhatIf:
-    """Return `what_if`, a change to less Python on the training thread, with a second gain: the processor's caches then
-    hold more of what the step computes with. On a device there is no second gain.
-    """
+    """Return `what_if`, a change to less Python on the training thread, with a second gain: caches of the processor
+    then hold more of the step's data. On a device there is no second gain."""
     if case.device.is_used:
         return what_if
     computing_ns = sum(case.steps.phases_ns[phase] for phase in COMPUTING)

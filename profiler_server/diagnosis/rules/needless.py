@@ -1,6 +1,5 @@
 """Work whose result is never used: gradients that no update uses, padding, and results that were already computed
-before.
-"""
+before."""
 
 from __future__ import annotations
 
@@ -104,7 +103,7 @@ def _judge_padding(case: Case) -> Finding | None:
 
 
 def _name_call(case: Case, calls: ModelCalls) -> str:
-    """Return the line of a call with its text, if the text is known."""
+    """Return the place of a module's call as file:line, followed by the text of the line if known."""
     spots = case.lines.hotspots if case.lines is not None else ()
     lines = {f"{spot.file.rpartition('/')[2]}:{line.number}": line.text for spot in spots for line in spot.lines}
     text = lines.get(calls.place, "")

@@ -259,7 +259,7 @@ def _judge_no_sync_missing(case: Case) -> Finding | None:
 
 
 def _drop_reductions(case: Case) -> WhatIf:
-    """Return the what-if of omitted reductions. On processors, reductions also slow the backward that hides them."""
+    """Return the what-if without needless reductions. On processors, they also slow the backward that hides them."""
     what_if = shorten_step(case, "communication", case.transfer_ns, case.needless_syncs_frac)
     if not _reduces_on_processors(case):
         return what_if
@@ -310,7 +310,7 @@ def _judge_bucket_size(case: Case) -> Finding | Abstention | None:
 
 
 def _describe_replayed(case: Case, seen: Sighting, gain: Gain) -> Finding | None:
-    """Judge buckets that the window shows; None if the gain is too small.
+    """Return the finding on small buckets that a detailed window shows; None if joining them gains too little.
 
     Joined buckets are sent later, so only the replay gives their saving.
     """

@@ -57,9 +57,8 @@ class _Cost:
 
 
 def _measure_anomaly(case: Case) -> _Cost | None:
-    """Return the cost of tracebacks and checks; None if unknown. Without samples, it follows from the number of
-    backward nodes.
-    """
+    """Return the cost of anomaly detection per step, of tracebacks and of checks for NaN; None if unknown. Without
+    samples, the cost of tracebacks follows from the number of backward nodes."""
     forward_ns, backward_ns = case.steps.phases_ns["forward"], case.steps.phases_ns["backward"]
     work = case.anomaly
     checks_ns = min(work.checks_ns if work is not None else 0.0, backward_ns)
@@ -89,7 +88,7 @@ def _measure_anomaly(case: Case) -> _Cost | None:
 
 
 def _bound(seen: SampledShare) -> tuple[float, float, float]:
-    """Return the least, usual and largest share of a phase that tracebacks cost, from the number of samples in them.
+    """Return the least, usual and largest share of the forward that tracebacks cost, from the share of samples in them.
 
     Keeping and freeing tracebacks also slows the other samples. In two measured programs, the forward without
     tracebacks took 6 % of its time with tracebacks, while the samples outside of tracebacks were 16 and 26 %.
@@ -136,7 +135,7 @@ def _judge_amp_off(case: Case) -> Finding | None:
 
 
 def _judge_kernels(case: Case, entry: str) -> Finding | None:
-    """Judge full precision on a device with tensor cores."""
+    """Return the finding `entry` if float32 products take much of the device's computing; else None."""
     share = case.device.full_precision_frac
     if share is None or share < limits.FULL_PRECISION_FRAC:
         return None

@@ -24,7 +24,7 @@ from profiler_server.words.phrases import (
 
 
 def _find_awaited(case: Case, stage: str) -> BatchTimes | None:
-    """Return the work on each batch if the steps wait for this stage, else None."""
+    """Return the work on each batch if this stage of the loader is what the steps wait for, else None."""
     awaits = case.loading.is_input_bound and case.loading.bottleneck.stage == stage
     return case.loading.batches if awaits else None
 
@@ -226,7 +226,7 @@ def _judge_workers_take_processors(case: Case) -> Finding | Abstention | None:
 
 
 def _say_files(case: Case, stage: str) -> str:
-    """Describe how many files hold one sample; "" for a single file, or if unknown."""
+    """Return a sentence on the files that one sample opens; "" for a single file, or if unknown."""
     reading = case.loading.reading
     if stage != "read" or reading is None or not reading.files or not reading.samples or reading.bytes is None:
         return ""

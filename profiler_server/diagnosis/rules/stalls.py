@@ -136,10 +136,11 @@ def _judge_periodic_stall(case: Case) -> Finding | None:
 
 
 def _find_culprit(case: Case, phase: str, excess_ns: float) -> NamedFunction | None:
-    """Return the function that takes most of the phase; None if it is not certain that it runs in the stalls.
+    """Return the function that takes most of the phase; None if it is not certain that this function runs in the
+    stalls.
 
-    The stalls must be most of the phase. Functions are known only for the whole phase. A function that takes more of
-    the phase than all other steps do must run in the stalls.
+    The stalls (`excess_ns` per step) must be most of the phase. Functions are known only for the whole phase. A
+    function that takes more of the phase than all steps without stalls must run in the stalls.
     """
     stalled_frac = min(excess_ns / max(case.steps.phases_ns[phase], 1.0), 1.0)
     culprit = find_dominant(find_in_phases(case, phase))
@@ -148,7 +149,7 @@ def _find_culprit(case: Case, phase: str, excess_ns: float) -> NamedFunction | N
 
 
 def _is_known(case: Case, excess_ns: float) -> bool:
-    """Return whether the stalls are recorded checkpoints or recompilations, which have better rules."""
+    """Return whether the stalls are recorded checkpoints or recompilations, which other rules judge better."""
     kinds: tuple[Kind, ...] = ("checkpoint", "recompile")
     return any(
         float(case.steps.interruptions.of_kind(kind).duration_ns.sum()) >= limits.EXPLAINED_FRAC * excess_ns
@@ -167,8 +168,7 @@ def _find_period(numbers: Ints) -> int | None:
 
 def _are_alike(excess: Floats) -> bool:
     """Return whether most stalls are about equally long. Disturbances from outside may be evenly spaced by chance, but
-    differ in length.
-    """
+    differ in length."""
     middle = float(np.median(excess))
     alike = (excess * limits.ALIKE_FACTOR >= middle) & (excess <= middle * limits.ALIKE_FACTOR)
     return float(alike.mean()) >= 0.75
@@ -212,11 +212,10 @@ def _judge_gc_pauses(case: Case) -> Finding | None:
 
 
 def _stop_collecting(case: Case, gc_ns: Ints, outside_ns: float) -> WhatIf:
-    """Return the what-if without garbage collections. It shortens the time outside of training by the collections
-    there.
+    """Return the what-if without garbage collections. `outside_ns` is their time in gap and tail of the mean step.
 
-    Less work outside of training removes the same collections, so both changes together save them only once. The same
-    is true of collections while the training thread makes its batches.
+    Less work in gap and tail removes the same collections, so both changes together save them only once. The same is
+    true of collections while the training thread makes its batches.
     """
     mean_ns = float(gc_ns[case.steps.selection.kept].mean())
     waiting_ns = min(_measure_waiting(case, gc_ns) * mean_ns, mean_ns - outside_ns)
@@ -228,7 +227,7 @@ def _stop_collecting(case: Case, gc_ns: Ints, outside_ns: float) -> WhatIf:
 
 
 def _measure_waiting(case: Case, gc_ns: Ints) -> float:
-    """Return the share of the collections that lies in the wait for data of a loader without workers.
+    """Return the share of the time of collections that lies in the wait for data of a loader without workers.
 
     The share is the growth of the wait per time of the collections (least squares); 0 if this time is constant.
     """
@@ -242,9 +241,8 @@ def _measure_waiting(case: Case, gc_ns: Ints) -> float:
 
 
 def _measure_cold(case: Case, gc_ns: Ints, mean_ns: float) -> float:
-    """Return the cost of cold caches after collections in the mean step, in ns. 0 if every step follows a collection,
-    or none does.
-    """
+    """Return the ns by which a step after a collection is longer, because caches are cold, as part of the mean step. 0
+    if every step follows a collection, or none does."""
     regular = np.flatnonzero(case.steps.selection.regular)
     after = gc_ns[np.maximum(regular - 1, 0)] > 0
     if not after.any() or after.all():

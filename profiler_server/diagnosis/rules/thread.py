@@ -51,7 +51,7 @@ def _judge_logging(case: Case, spent_ns: float) -> Finding | None:
 
 
 def _collects(case: Case, outside_ns: float) -> bool:
-    """Return whether most of this time is garbage collection, which has a rule of its own."""
+    """Return whether most of the time outside the known calls is garbage collection, which has its own rule."""
     return measure_garbage_outside(case) >= limits.COLLECTED_FRAC * outside_ns
 
 
@@ -159,9 +159,8 @@ def _judge_optimizer_loop(case: Case) -> Finding | Abstention | None:
 
 
 def _is_unread(case: Case, optimizers: Sequence[Any], share: float) -> bool:
-    """Return whether sparse gradients can gain more than the whole update takes. They can if a step reads only a few rows
-    of the tables for lookups.
-    """
+    """Return whether sparse gradients can gain more than the whole update takes. They can if a step reads only a few
+    rows of the tables for lookups."""
     sizes, kinds = _read_sizes(case, optimizers), case.steps.kinds
     if sizes is None or not kinds.lookups_frac or kinds.rows_frac > FEW_ROWS_FRAC:
         return False
@@ -191,7 +190,7 @@ def _find_saved(case: Case, optimizers: Sequence[Any]) -> tuple[float, float, fl
 
 
 def _limit_saved(case: Case, optimizers: Sequence[Any]) -> float:
-    """Return the largest possible share of the update that is spent in loops over tensors."""
+    """Return the largest possible share of the update that is spent in loops over tensors; 1 if unknown."""
     sizes = _read_sizes(case, optimizers)
     if sizes is None:
         return 1.0
@@ -201,7 +200,7 @@ def _limit_saved(case: Case, optimizers: Sequence[Any]) -> float:
 
 
 def _read_sizes(case: Case, optimizers: Sequence[Any]) -> tuple[float, float] | None:
-    """Return how many tensors and parameters all optimizers update; None if the numbers do not determine the cost."""
+    """Return how many tensors and parameters all optimizers update; None if unknown, or with a device."""
     entries = [entry for entry in optimizers if isinstance(entry, Mapping)]
     tensors, parameters = ([_read_count(entry.get(name)) for entry in entries] for name in ("tensors", "parameters"))
     if case.device.is_used or min(tensors + parameters, default=0.0) <= 0:
@@ -214,7 +213,7 @@ def _read_count(value: object) -> float:
 
 
 def _read_optimizers(case: Case) -> list[Mapping[str, Any]]:
-    """Return the optimizer whose loop a window shows. This is used if the settings of optimizers were not recorded."""
+    """Return the optimizers whose loops a detailed window shows, for runs without recorded settings of optimizers."""
     replay = case.device.replay
     seen = replay.seen.get("update_loops") if replay is not None else None
     names = [_STEP.fullmatch(name) for name in seen.examples] if seen is not None else []
@@ -222,7 +221,7 @@ def _read_optimizers(case: Case) -> list[Mapping[str, Any]]:
 
 
 def _loops(case: Case, optimizer: Mapping[str, Any]) -> bool:
-    """Return whether the optimizer runs its Python loop. By default PyTorch uses foreach on CUDA devices only."""
+    """Return whether an optimizer loops over tensors in Python. PyTorch's default is foreach on CUDA devices only."""
     if optimizer.get("name") not in (*_FUSED, *_FOREACH) or optimizer.get("fused"):
         return False
     if optimizer.get("name") == "SGD" and optimizer.get("momentum") is False and not case.device.is_used:
