@@ -1,9 +1,9 @@
 """One operator call in a trace, with an estimate of its floating-point operations and of its least bytes.
 
 Counted is the arithmetic in the operator's definition: a multiplication and an addition are two operations, an
-exponential or a root is one. Differences of an implementation are ignored (recomputation, padding to tiles, savings by
-Winograd or FFT). The least bytes are those of every input read once and every output written once. No cache can do with
-fewer bytes.
+exponential or a root is one. What an implementation does differently is ignored (recomputation, padding to tiles,
+savings by Winograd or FFT). The least bytes are those of every input read once and every output written once. No cache
+can do with fewer bytes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Call:
         return self.lists[index] if index < len(self.lists) else ()
 
     def integers(self, index: int) -> Shape | None:
-        """Return the integers in the argument at `index`, also if it is a single one; None if the trace has none."""
+        """Return the integers in the argument at `index`, also a single integer; None if the trace has none."""
         value = self._parse(index)
         if isinstance(value, bool):
             return None
@@ -123,7 +123,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape | None:
 
 
 def _read_shape(entry: Any, kind: str) -> Shape | None:
-    """Return the shape in an entry of "Input Dims", None if the entry is no tensor's. `kind` is its "Input type".
+    """Return the shape in an entry of "Input Dims", None if the entry is not a tensor's. `kind` is its "Input type".
 
     An empty list is a shape only if `kind` is a tensor's dtype, because traces write empty lists for other values too.
     """
@@ -156,7 +156,7 @@ def _load(text: str | None) -> Any:
 
 
 def estimate_work(name: str, shapes: str | None, dtypes: str | None, values: str | None = None) -> Work | None:
-    """Return the estimated work of one call; None if there is no formula or the shapes are not sufficient.
+    """Return the estimated work of one call; None if the operator has no formula, or the shapes are not sufficient.
 
     `shapes`, `dtypes` and `values` are the trace's "Input Dims", "Input type" and "Concrete Inputs" as JSON.
     """

@@ -65,7 +65,7 @@ _AUTOGRAD = re.compile(r"^autograd::|^torch::autograd::|AccumulateGrad|Backward\
 
 
 def find_family(name: str, annotation: bool = False) -> str:
-    """Return the family of an operator, by its name.
+    """Return the family of an operator (such as optimizer), by the operator's name.
 
     With `annotation`, the name is that of a user's annotation: the family is optimizer, communication, autograd or
     annotation. Autograd's wrapper of a backward operator ("autograd::engine::evaluate_function: MmBackward0") is of the

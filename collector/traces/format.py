@@ -29,8 +29,8 @@ Batches = Callable[[], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class StepBounds:
-    """Steps known from a source other than the trace, in time order. They do not overlap. Each step has a number, a
-    start and an end (Unix ns).
+    """Steps known from a source other than the trace, in time order and without overlap. Each has a number, a start and
+    an end (Unix ns).
     """
 
     numbers: tuple[int, ...]
@@ -95,12 +95,12 @@ class TraceTables:
 
 
 def in_batches(build: Callable[[], pa.Table]) -> Batches:
-    """Return a function that builds the whole table anew at each call and returns it in batches."""
+    """Return a function that calls `build` anew at each call, and returns the table in batches."""
     return lambda: iter(build().to_batches())
 
 
 class StreamedTables(Mapping[str, pa.Table]):
-    """Tables that are built anew at each request, whole or batch by batch, so that none stays in memory.
+    """Tables that are built anew at each request, whole or batch by batch, so that no table stays in memory.
 
     `at_once` is the number of tables that threads may build at the same time.
     """
@@ -129,8 +129,8 @@ class StreamedTables(Mapping[str, pa.Table]):
 
 @dataclass(frozen=True)
 class TraceFormat:
-    """A trace format. `read` returns None for a file of another format, TraceError is raised for a broken file of its
-    own.
+    """A trace format. `read` returns None for a file of another format, and raises TraceError for a broken file of this
+    format.
 
     `source` becomes the `source` in the manifest of an imported run. Formats are tried by `order`, the lowest first.
     `other_names` is a regular expression for the ends of file names that have none of the `suffixes`. It must be valid
@@ -147,7 +147,7 @@ class TraceFormat:
 
 @contextmanager
 def explain_failure(path: Path, where: Callable[[], str]) -> Iterator[None]:
-    """Raise any failure in the block as a TraceError with the file and the place of the failure.
+    """Raise any failure in the block as a TraceError with the file and the place of the failure in the file.
 
     StepscopeError and OSError are raised unchanged; the caller reports them. Any other exception is considered a fault
     of the file, because files come from anywhere.

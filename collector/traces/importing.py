@@ -55,7 +55,7 @@ class Placing:
         """Return the rank of a trace: the rank in its facts, or the next number in the order of files.
 
         Raises TraceError if the rank is taken. Also raises TraceError if a trace without a rank and another trace
-        cannot belong to one job: both are of the same process, or were taken at different times.
+        cannot belong to one job, because both are of the same process, or were taken at different times.
         """
         rank = staged.facts.rank
         if rank is None:
@@ -96,7 +96,7 @@ class Placing:
 
 
 def name_process(path: Path) -> str | None:
-    """Return `host_pid` from a file name by PyTorch's tensorboard_trace_handler, None for another name."""
+    """Return `host_pid` from the name of a file by PyTorch's tensorboard_trace_handler, None for any other name."""
     match = _OF_PROCESS.match(path.name)
     return match["process"] if match else None
 
@@ -243,7 +243,7 @@ def _write_run(run_path: Path, tasks: Sequence[StagingTask], workers: Workers, n
 
 
 def _agree_on_size(run_path: Path, ranks: Mapping[int, StagedRank]) -> int:
-    """Return the most frequent world size of the traces, 1 if none has it. Traces with another size get a warning."""
+    """Return the most frequent world size of the traces, 1 without any. Traces with another size get a warning."""
     said = {number: size for number, rank in ranks.items() if (size := rank.facts.world_size)}
     if not said:
         return 1
@@ -275,7 +275,7 @@ def _stage(tasks: Sequence[StagingTask], workers: Workers, on_progress: Progress
 
 
 def _align(run_path: Path, ranks: Mapping[int, StagedRank], workers: Workers, on_progress: Progress) -> int:
-    """Shift the times of all ranks to the earliest epoch, and return that epoch in Unix ns.
+    """Shift the times of all ranks to the earliest epoch of the ranks, and return this epoch in Unix ns.
 
     If any rank has no wall clock, nothing is shifted.
     """
@@ -295,7 +295,7 @@ def _align(run_path: Path, ranks: Mapping[int, StagedRank], workers: Workers, on
 
 
 def _move(run_path: Path, target: Path) -> None:
-    """Move the finished run to its path. If the target folder exists, its other files stay."""
+    """Move the finished run to the path `target`. If this folder exists, its other files stay."""
     align_all(run_path, run_path)
     sync_tree(run_path)
     if not target.exists():

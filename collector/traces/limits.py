@@ -11,7 +11,7 @@ from collector.format.schema.errors import TraceError
 
 @dataclass(frozen=True)
 class ReadLimits:
-    """The limits of one import: the unpacked bytes of a file, and the total seconds.
+    """The limits of one import: the unpacked bytes of a file, and the seconds for all files.
 
     `deadline_s` is the end of the allowed time on the monotonic clock, None before the import has begun.
     """
@@ -21,7 +21,7 @@ class ReadLimits:
     deadline_s: float | None = None
 
     def begin(self) -> ReadLimits:
-        """Return the limits with a deadline. If they have none yet, the allowed time begins now."""
+        """Return the limits with a deadline. If the limits have no deadline yet, the allowed time begins now."""
         return self if self.deadline_s is not None else replace(self, deadline_s=time.monotonic() + self.seconds)
 
     def check(self, path: Path, read_bytes: int = 0) -> None:

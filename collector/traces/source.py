@@ -101,7 +101,7 @@ class Source:
 def read_small(path: Path, is_mine: Callable[[bytes], bool], what: str) -> bytes | None:
     """Return the content of a file if `is_mine` accepts its first bytes, else None.
 
-    Raises TraceError if the accepted file is too large; the message calls it a `what`.
+    Raises TraceError if the accepted file is too large; the message calls the file a `what`.
     """
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
@@ -114,9 +114,9 @@ def read_small(path: Path, is_mine: Callable[[bytes], bool], what: str) -> bytes
 
 
 def _read_beside(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:
-    """Yield blocks. A thread makes the next block while the previous one is in use.
+    """Yield blocks. A thread reads the next block while the previous block is in use.
 
-    This saves time because unpacking releases Python's lock.
+    This saves time because unpacking releases Python's global interpreter lock.
     """
     thread = ThreadPoolExecutor(1)
     try:

@@ -93,7 +93,7 @@ def stage_trace(task: StagingTask) -> tuple[StagedRank, ...]:
 
 
 def place_rank(staged: StagedRank, run_path: Path, rank: int) -> None:
-    """Move a staged rank into the run."""
+    """Move a staged rank into the run, as rank number `rank`."""
     _revise(staged.folder, lambda manifest: replace(manifest, rank=rank))
     target = layout.rank_path(run_path, rank)
     target.parent.mkdir(parents=True, exist_ok=True)

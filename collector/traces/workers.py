@@ -42,7 +42,7 @@ class StoppedError(StepscopeError):
 
 
 class Workers(Protocol):
-    """A runner of tasks. Results come in the order of the tasks, and a task's exception passes through.
+    """A runner of tasks. Results come in the order of the tasks, and the exception of a task passes through.
 
     `are_here` is true if this process runs one task after the other. `helpers` is the number of processes that may help
     with each task.
@@ -55,8 +55,8 @@ class Workers(Protocol):
 
 
 class Here:
-    """Runs tasks in this process. `processes` is the number of processes per task, helpers included: by default one per
-    core, at most MOST_SHARING.
+    """A runner of tasks in this process. `processes` is the number of processes per task, helpers included: by default
+    one per core, at most MOST_SHARING.
     """
 
     are_here = True
@@ -71,7 +71,7 @@ class Here:
 
 
 class Processes:
-    """Runs tasks in processes of this machine. Each `run` starts new processes; they are killed when `stop` is set."""
+    """A runner of tasks in local processes. Each `run` starts new processes; these are killed when `stop` is set."""
 
     are_here = False
 
@@ -102,10 +102,10 @@ class Processes:
                     ) from None
 
     def _run_pool(self, function: Callable[[T], R], tasks: Sequence[T], known: set[int]) -> Iterator[tuple[int, R]]:
-        """Yield the index and the result of each task when it is done. `known` are the indexes of tasks that are done.
+        """Yield the index and the result of each task when it is done. `known` are the indexes of tasks that are
+        already done.
 
-        Raises BrokenProcessPool when a process dies, StoppedError when stopped, and a task's own exception.
-        """
+        Raises BrokenProcessPool when a process dies, StoppedError when stopped, and the exception of a failed task."""
         context = multiprocessing.get_context("spawn")
         left = [index for index in range(len(tasks)) if index not in known]
         before = set(multiprocessing.active_children())
@@ -175,7 +175,7 @@ class Cluster:
                 self._client.cancel(list(pending))
 
     def _fetch(self, pending: dict[Any, int], on_done: Tell) -> Iterator[tuple[int, Any]]:
-        """Yield the results as they arrive; finished tasks are removed from `pending`."""
+        """Yield the results of `pending` tasks as they arrive; finished tasks are removed from `pending`."""
         from distributed import as_completed
 
         done = 0
@@ -194,7 +194,7 @@ class Cluster:
 
 
 def _order(found: Iterator[tuple[int, R]]) -> Iterator[R]:
-    """Yield results in the order of their tasks, in whatever order they arrive."""
+    """Yield results in the order of their tasks. They may arrive in any order."""
     results: dict[int, R] = {}
     place = 0
     for index, result in found:
@@ -217,7 +217,7 @@ def _check_versions(told: dict[str, Any]) -> int:
 
 
 def _raise_of(future: Any) -> None:
-    """Raise the exception of a failed task, or the reason why it could not run. Do nothing for a task that succeeded."""
+    """Raise the exception of a failed task, or the reason why the task could not run. Do nothing if it succeeded."""
     from distributed.scheduler import KilledWorker
 
     if (error := future.exception()) is None:
@@ -240,7 +240,7 @@ def choose_jobs(files: Sequence[Path], cores: int | None = None) -> int:
 
 
 def count_processes(tasks: int, bytes_each: int, cores: int | None = None) -> int:
-    """Return the number of processes, limited by cores, tasks and memory, at least one."""
+    """Return the number of processes for tasks of `bytes_each` bytes each, limited by cores and memory, at least 1."""
     room = int(psutil.virtual_memory().available // bytes_each)
     return max(1, min(cores or count_cores(), tasks, room))
 

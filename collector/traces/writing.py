@@ -32,9 +32,9 @@ class Sink(Protocol):
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Sink]:
-    """Yield a file that replaces the file at the path after the block. It is compressed if the path ends in .gz.
+    """Yield a file that replaces the file at the path after the block. The file is compressed if the path ends in .gz.
 
-    OutputError if it cannot be written, and then no file is left.
+    Raises OutputError if the file cannot be written, and then leaves no file.
     """
     try:
         if not path.name or path.is_dir():
@@ -70,16 +70,16 @@ class EventWriter:
         sink.write(b'"traceEvents":[\n')
 
     def write_event(self, event: dict[str, Any]) -> None:
-        """Write one event; meant for the few events that name processes and threads."""
+        """Write one event. This is slow, and meant for the few events that name processes and threads."""
         self._sink.write((",\n" if self.events else "").encode() + msgspec.json.encode(event))
         self.events += 1
 
     def write_process(self, pid: int, name: str, place: int) -> None:
-        """Write a process's name and its position from the top."""
+        """Write the name of a process and the position of the process from the top."""
         self._write_names("process", (pid, 0), name, place)
 
     def write_thread(self, pid: int, tid: int, name: str, place: int) -> None:
-        """Write a thread's name and its position in its process from the top."""
+        """Write the name of a thread and the position of the thread in its process from the top."""
         self._write_names("thread", (pid, tid), name, place)
 
     def _write_names(self, kind: str, owner: tuple[int, int], name: str, place: int) -> None:
@@ -104,7 +104,7 @@ class EventWriter:
         self.events += rows
 
     def close(self, tail: dict[str, Any]) -> None:
-        """End the list and write the keys after it."""
+        """End the list of events and write the keys of `tail` after it."""
         text = "".join(f",\n{json.dumps(key)}:{json.dumps(value, ensure_ascii=False)}" for key, value in tail.items())
         self._sink.write(b"\n]" + text.encode() + b"}\n")
 
@@ -142,7 +142,7 @@ def _has_room(open_ends: list[int], start: int, end: int) -> bool:
 
 
 def write_slices(writer: EventWriter, columns: SliceColumns) -> None:
-    """Write complete events (`ph` X)."""
+    """Write slices as complete events (`ph` X)."""
     writer.write_columns(
         '{"ph":"X","pid":\0,"tid":\0,"ts":\0,"dur":\0,"name":\0,"cat":\0,"args":{\0}}',
         to_text(columns.pid),
@@ -208,7 +208,7 @@ def quote(values: pa.DictionaryArray) -> pa.Array:
 
 
 def _colour(categories: pa.DictionaryArray) -> pa.Array:
-    """Return categories as JSON strings. A wait's category is followed by a key for its colour."""
+    """Return categories as JSON strings. The category of a wait is followed by a key for the colour of the wait."""
     quoted = [
         _dump(value or "") + (f',"cname":{_dump(WAIT_COLOUR)}' if value == "wait" else "")
         for value in categories.dictionary.to_pylist()
@@ -219,7 +219,7 @@ def _colour(categories: pa.DictionaryArray) -> pa.Array:
 def inside_objects(values: pa.DictionaryArray) -> pa.Array:
     """Return the text between the braces of each JSON object, null for an empty object.
 
-    A text that is not an object becomes the value of a key `args`.
+    A text that is not an object becomes the value of the key `args`.
     """
     inner = pa.array([_inside(value) for value in values.dictionary.to_pylist()], pa.string())
     return inner.take(values.indices)

@@ -112,7 +112,7 @@ class Derived(Generic[P, T]):
         return entry
 
     def read(self, asked: Asked[T]) -> T:
-        """Return the result from memory or disk. If it is in neither, compute and keep it."""
+        """Return the result from memory or disk. If the result is in neither, compute and keep it."""
         entry = self.recall(asked)
         if entry is not None:
             return entry.value
@@ -136,8 +136,8 @@ def derived(
     `reads` gets the arguments and returns the values on which the result depends, by default all arguments. `file` is a
     unique name under which the results of ranks with over a million slices are kept on disk; "" keeps results in memory
     only. With a `file`, the first argument must be the rank, and the result must consist of dataclasses, numbers, texts
-    and arrays of int64, float64 or float32. `is_sound` checks a result that comes from disk, because anyone who can
-    write beside the tables can forge a result.
+    and arrays of int64, float64 or float32. `is_sound` returns whether a result that comes from disk is valid, because
+    anyone who can write beside the tables can forge a result.
     """
     return lambda compute: Derived(compute, reads, file, is_sound)
 

@@ -104,7 +104,7 @@ class Reading(Generic[T]):
 
     `compute` returns the rank's result, given `Wanted.number`. `explain` returns the result of an unreadable rank,
     given the reason. `is_live` returns whether a result can change although no file changes. `refresh` returns a live
-    result in its present state. `is_sound` checks a result that was read from disk.
+    result in its present state. `is_sound` returns whether a result that was read from disk is valid.
     """
 
     compute: Callable[[RankRun, int], T]
@@ -219,8 +219,8 @@ class ManyRanks(Generic[T]):
             yield rank, find_store().put(missing[rank].key, missing[rank].stamp, result)
 
     def _share_out(self, run: Run, ranks: list[int], workers: Workers, number: int) -> Iterator[tuple[int, T]]:
-        """Yield each rank with its result, read in several processes. If a rank kills its process, its result is the
-        reason.
+        """Yield each rank with its result, read in several processes. If a process dies while it reads a rank, the
+        rank's result is the reason of this death.
         """
         killers, size = 0, RANKS_PER_TASK
         while ranks and killers < MOST_KILLERS:

@@ -46,7 +46,7 @@ def list_roots(rank: RankRun, name: str) -> list[Path]:
 
 
 def find_private() -> list[Path]:
-    """Return this user's private temporary folder, as a list of one; empty if other users can write to the folder."""
+    """Return this user's private temporary folder, as a list of one; empty if other users can write to this folder."""
     private = _find_private()
     return [private] if _is_ours(private) else []
 
@@ -99,7 +99,7 @@ class _Record(Generic[T]):
 
 
 class _Sealed(Generic[T]):
-    """Files with results of one type. Each has a digest of the program's code and the stamp of the files behind it."""
+    """Files with one result each, all of one type, beside a digest of the program's code and the result's stamp."""
 
     def __init__(self, kind: Any, read: Callable[[Path], bytes], opener: Opener) -> None:
         self._decoder: Any = msgspec.msgpack.Decoder(_Record[kind], dec_hook=_decode_array)
@@ -126,8 +126,8 @@ class Records(Generic[T]):
     """Files with results of one type `kind`, made of dataclasses, numbers, texts and arrays of int64, float64 or
     float32.
 
-    `name` is the unique name of the files. `is_sound` checks each result that is read, because anyone who can write
-    beside the tables can forge a file.
+    `name` is the unique name of the files. `is_sound` returns whether a result that is read is valid, because anyone
+    who can write beside the tables can forge a file.
     """
 
     def __init__(self, name: str, kind: Any, is_sound: Callable[[T], bool] = lambda result: True) -> None:

@@ -43,7 +43,7 @@ class Entry(Generic[T]):
 
 
 class Same(weakref.ref[Any]):
-    """An argument that is compared by identity and weakly referenced. Its results are dropped once it is deleted."""
+    """A weak reference to an argument, compared by identity. Results are dropped once the argument is deleted."""
 
     __slots__ = ("_id",)
     _id: int
@@ -63,9 +63,9 @@ class Same(weakref.ref[Any]):
 class Store:
     """A thread-safe cache of at most `most_bytes` bytes. The least recently used values are dropped first.
 
-    `background` runs work in threads, so that pages need not wait. `many` is the same for reading very large runs,
-    whose ranks are read in the processes that `choose_workers` returns. The reading stops once `stopping` is set.
-    """
+    `background` runs work in threads, so that pages need not wait. `many` runs the reading of very large runs in the
+    same way; their ranks are read in the processes that `choose_workers` returns. The reading stops once `stopping` is
+    set."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.background, self.many = Background(), Background(head_start=False)

@@ -28,7 +28,7 @@ STEPS_PAGE = Evidence("steps", "", "The average, phase by phase")
 
 @dataclass(frozen=True)
 class Abstention:
-    """A rule that could not be judged. `missing` is the signal that it lacks, and `how` is how to collect it."""
+    """A rule that could not be judged, the signal that was missing, and how to collect this signal."""
 
     rule: str
     missing: str
@@ -59,7 +59,7 @@ class RankNotes:
 
     @property
     def lacks_steps(self) -> bool:
-        """Whether a whole trace is one step. The time before its first and after its last kernel is in no step then."""
+        """Whether the rank is a trace without steps. Its one step then lasts from its first kernel to its last."""
         return any(warning.code == "trace_without_steps" for warning in self.warnings)
 
 
@@ -81,7 +81,7 @@ class Line:
 
 @dataclass(frozen=True)
 class LineOperator:
-    """An operator that a line calls: calls per step, mean host time, mean backward, and its share of all backward."""
+    """An operator that a line calls: calls per step, mean host and backward time of a call, share of all backward."""
 
     name: str
     calls: float
@@ -91,7 +91,7 @@ class LineOperator:
 
     @property
     def whole_ns(self) -> float:
-        """The time of all calls of a step, with their backward."""
+        """The time of all calls of the operator in a step, including their backward."""
         return self.calls * (self.mean_ns + self.backward_ns)
 
 
@@ -99,9 +99,9 @@ class LineOperator:
 class LineWork:
     """The operators of a hotspot in the detailed steps, those with the most time (backward included) first.
 
-    `operator_frac` is the share of the hotspot's time in operators; the rest is Python. `backward_frac` is the share of
-    all backward that computes gradients of its operators, `unused_frac` the share that computes unused ones.
-    """
+    `operator_frac` is the share of the hotspot's time in operators; the rest of its time is Python. `backward_frac` is
+    the share of all backward time that computes gradients of these operators, `unused_frac` that of gradients nobody
+    uses."""
 
     operators: tuple[LineOperator, ...]
     calls: float
@@ -138,13 +138,13 @@ class Hotspot:
     """A function of the user, or one line of the training loop, and its share of the mean step.
 
     The share includes all that the function calls, except functions of the user that are hotspots themselves.
-    `low_frac` to `high_frac` is its 95 % interval. `lines` are the lines of the function, the largest first. `phases`
-    is the share of the mean step by phase. Its entry `WORKERS` is the wait for batches that workers make, divided
-    according to their work. `calls` are the library functions that the lines call, by share of the mean step; `inside`
-    are the innermost functions in them. `made_frac` is the part of the share in which an object or an iterator is made.
-    `caller` is the line that calls the function most often, as file:line, "" if the loop calls it. `work` is None
-    without detailed steps, `course` with few steps. `backward_frac` is the share of the mean step in which the backward
-    computes its gradients.
+    `low_frac` to `high_frac` is its 95 % interval. `lines` are the lines of the function, the largest share first.
+    `phases` is the share of the mean step by phase. Its entry `WORKERS` is the wait for batches that workers make,
+    divided according to their work. `calls` are the library functions that the lines call, by share of the mean step;
+    `inside` are the innermost functions in these calls. `made_frac` is the part of the share in which an object or an
+    iterator is made. `caller` is the line that calls the function most often, as file:line, "" if the loop calls it.
+    `work` is None without detailed steps, `course` with few steps. `backward_frac` is the share of the mean step in
+    which the backward computes gradients of the hotspot.
     """
 
     function: str
@@ -172,12 +172,12 @@ class Hotspot:
 
     @property
     def place(self) -> str:
-        """The largest line, as file:line."""
+        """The line of the hotspot with the largest share, as file:line."""
         return f"{self.file.rpartition('/')[2]}:{self.lines[0].number}"
 
     @property
     def subject(self) -> str:
-        """The name of the hotspot in a text: the function, or the place of a line of the loop."""
+        """The name of the hotspot in a text: the function, or file:line for a line of the loop."""
         return self.place if self.is_of_loop else self.function
 
     @property
@@ -187,7 +187,7 @@ class Hotspot:
 
     @property
     def name(self) -> str:
-        """The subject with brackets after a function: `accuracy()`, `train.py:31`."""
+        """The subject, with brackets if it is a function: `accuracy()`, `train.py:31`."""
         return self.place if self.is_of_loop else f"{self.function}()"
 
 
@@ -195,10 +195,10 @@ class Hotspot:
 class Lines:
     """The mean step by lines of the user's code. The shares of all parts sum to 1.
 
-    `hotspots` are sorted by share. `rest_frac` is the sum of the user's lines that have a small share each.
-    `foreign_frac` is the share of code that no line of the user calls. `unseen_frac` is the share of phases without a
-    sample. `through_fracs` maps the name of a function, or the text of a line of the loop, to the share of samples with
-    it on the stack.
+    `hotspots` are sorted by share. `rest_frac` is the sum over the user's lines with a small share each. `foreign_frac`
+    is the share of code that no line of the user calls. `unseen_frac` is the share of phases without a sample.
+    `through_fracs` maps the name of a function, or the text of a line of the loop, to the share of samples with this
+    function or line on the stack.
     """
 
     samples: int
@@ -250,12 +250,12 @@ class Case:
 
     @property
     def shows_no_workers(self) -> bool:
-        """Whether the trace has the iterator of a loader without workers. A trace shows nothing else about the loader."""
+        """Whether the trace shows a loader's iterator that uses no workers, and nothing else about the loader."""
         return self.facts.get("data_loader") == "single_process"
 
     @property
     def data_wait_ns(self) -> float:
-        """The wait for the loader in the mean step, ns: the most that a change to the loader can save."""
+        """The data wait in the mean step, ns: the most that a change to the loader can save."""
         mean_ns = self.loading.mean_wait_ns
         if not self.is_imported:
             return mean_ns
@@ -265,8 +265,8 @@ class Case:
     def transfer_ns(self) -> float:
         """Communication in the mean step that the training waits for, without the wait for slower ranks, in ns.
 
-        An early rank is held until the last rank arrives. So only the time of the rank that is held least is transfer.
-        If known for each step, the minimum is taken per step, because the ranks may take turns.
+        An early rank is held until the last rank arrives. So the transfer is only the time of the rank that is held
+        least. If known for each step, the minimum is taken per step, because the ranks may take turns.
         """
         comparison = self.ranks.verdict.comparison
         known = comparison.transfer_ns if comparison is not None else None
@@ -300,14 +300,14 @@ class Case:
 
     @property
     def lacks_processors(self) -> bool:
-        """Whether all processors that the run may use are in use, or the training thread queues for one."""
+        """Whether the run uses all processors that it may use, or the training thread queues for a processor."""
         load = self.host.load
         queued_frac = load.queued_frac or 0.0 if load is not None else 0.0
         return queued_frac >= QUEUED_FRAC or self.demand_frac >= CAPPED_DEMAND_FRAC
 
     @property
     def is_capped(self) -> bool:
-        """Whether there is a worker per core, the workers compute rather than wait, and no processor is free."""
+        """Whether each usable core has a worker, the workers compute rather than wait, and no processor is free."""
         busy = self.loading.cpu_need > CAPPED_NEED and self.demand_frac >= CAPPED_DEMAND_FRAC
         return busy and self.loading.loop.model.workers >= int(self.host.cores)
 
@@ -330,7 +330,7 @@ EFFORTS: tuple[Effort, ...] = ("flag", "argument", "code", "format", "semantics"
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A change to the loop model, and the most that it can save of the mean step.
+    """A change to the loop model, and the most that the change can save of the mean step.
 
     `change` is the usual version of the change, used to order findings. `full` is the version that the finding's text
     states, None if it is the same. `touches` maps each piece of the step that the change can shorten to its measured
@@ -403,13 +403,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. Rules with the same `knob` change the same setting, so only the best of them is shown with its gain.
+    """One rule. Rules with the same `knob` change the same setting, so only the best of these rules is shown with its
+    gain.
 
-    `muted_when_input_bound` silences the rule (on the device or the update) while steps wait for data. `stage` is the
-    stage of the data pipeline that the rule covers ("loader" for the way in which the loader fetches). If this stage
-    limits the step and no change is known to gain, the finding is shown without a prediction. `about` is the rule's
-    sentence in the list of rules, if its judge has no docstring.
-    """
+    `judge` returns None if its cause is not there. `muted_when_input_bound` silences the rule (on the device or the
+    update) while steps wait for data. `stage` is the stage of the data pipeline that the rule covers ("loader" for how
+    the loader fetches). If this stage limits the step and no change is known to gain, the finding is shown without a
+    prediction. `about` is the rule's sentence in the list of rules, if `judge` has no docstring."""
 
     id: str
     knob: str
@@ -424,7 +424,7 @@ class Rule:
 class Claim:
     """A finding with its predicted step time, alone or on top of the fix `after`.
 
-    `step_ns` and its range are for the extent that the finding states. `is_shown` is true if their uncertainty is small
+    `step_ns` and its range are for the extent that the finding states. `is_shown` is true if this range is narrow
     enough. The other figures only order the claims. `usual_ns` is the step after a usual version of the fix.
     `least_gain_ns` is the gain of a poor version. `sure_gain_ns` is the usual gain less all uncertainty of the
     measurement. `feeds`: only the making of batches changes. `instead_of` is the better fix to which this fix is an

@@ -22,7 +22,7 @@ COLLECTING, STARVED, BETWEEN, SAVING = "garbage", "no_processor", "between", "ch
 
 @dataclass(frozen=True)
 class Cause:
-    """One cause of a rank's lateness. `share_frac` is its share of the whole lateness.
+    """One cause of a rank's lateness. `share_frac` is the share of the rank's lateness that comes from this cause.
 
     `name` is a phase, `garbage` for collections within phases, `no_processor` for time without a processor, `between`
     for time between steps, or `checkpoint` for saving.
@@ -51,8 +51,8 @@ class Pause:
     """A few steps with very long waits for the last rank, which make up most of all waiting.
 
     There are `count` such waits. In the longest one, the ranks waited `waited_ns` for `rank` in `step`, because of
-    `causes`. Without all of them the mean step would be `mean_ns` shorter. All other figures of the comparison leave
-    out `steps`.
+    `causes`. Without these `count` waits the mean step would be `mean_ns` shorter. All other figures of the comparison
+    leave out `steps`.
     """
 
     rank: int
@@ -72,7 +72,7 @@ class LateRank:
     """The rank that comes latest to the points where the ranks wait for each other. It need not be slow.
 
     `own_ns` is its mean step outside of collectives. `others_ns` is the median of the same time over `others` other
-    ranks. `late_frac` is the difference of the two, divided by the whole step. `phase` is the phase with the largest
+    ranks. `late_frac` is `own_ns` minus `others_ns`, divided by the whole step. `phase` is the phase with the largest
     excess over the others' median. `gain_ns` is the most that the step gains if this rank and all slow ranks are in
     time. `causes` are what took longer on this rank than on the others, longest first.
     """
@@ -129,7 +129,7 @@ class RankComparison:
 
     @property
     def others(self) -> int:
-        """The number of ranks that wait for a late rank."""
+        """The number of ranks that wait for the latest rank."""
         return len(self.blame_ns) - 1
 
     def share(self, time_ns: float) -> float:
@@ -154,9 +154,9 @@ class NotJudged(_NotCompared):
 
 @dataclass(frozen=True)
 class Apart(_NotCompared):
-    """Verdict: the ranks were not in their collectives together.
+    """Verdict: the ranks were in their collectives at different times, so they did not wait for each other.
 
-    `lasted_ns` maps a rank to the time from its first to its last collective. These times differ.
+    `lasted_ns` maps a rank to the time from its first to its last collective. These times differ between ranks.
     """
 
     lasted_ns: Mapping[int, int]
@@ -166,8 +166,8 @@ class Apart(_NotCompared):
 class Strangers(_NotCompared):
     """Verdict: `ranks` and `others` were never in a collective together.
 
-    `by` is bytes if their messages have other sizes. It is times if the two sides left at different moments, even after
-    the clocks are aligned.
+    `by` is bytes if the messages of the two sides differ in size. It is times if the two sides left at different
+    moments, even after the clocks are aligned.
     """
 
     ranks: tuple[int, ...]
@@ -204,9 +204,9 @@ class Stretch:
 class Slow:
     """Verdict: the latest rank delays the others by more than noise explains, and so do the ranks in `also_slow`.
 
-    If only occasional long waits show this, `longest` has the number of long waits in which the rank was last, and the
-    number of all long waits. `stretch` are the steps in which the only slow rank is late, None without a clear begin or
-    end.
+    `longest` is set if only occasional long waits show this verdict: the number of long waits in which the rank was
+    last, and the number of all long waits. `stretch` are the steps in which the only slow rank is late, None without a
+    clear begin or end.
     """
 
     comparison: RankComparison
@@ -245,7 +245,7 @@ class Handover:
 
 @dataclass(frozen=True)
 class Turns:
-    """Verdict: the ranks come last in turns. A step would be `gain_ns` shorter if all came at the same time.
+    """Verdict: the ranks come last in turns. A step would be `gain_ns` shorter if all ranks came at the same time.
 
     `causes` are what takes the last rank longer than the others. `is_one_phase` means that one phase has most of this
     extra time, and that its share of the extra time is much larger than its share of the work. `entropy_frac` is 1 if
@@ -322,7 +322,7 @@ class Ddp:
 
     @property
     def syncs_all(self) -> bool:
-        """Whether every backward, or nearly every, reduces the gradients between the ranks."""
+        """Whether every backward, or nearly every backward, reduces the gradients between the ranks."""
         return self.backwards > 0 and self.synced_backwards >= SYNCED_FRAC * self.backwards
 
 
@@ -358,10 +358,10 @@ class Ranks:
         return comparison is not None and comparison.stages > 1
 
     def bound_gain_ns(self, phases: tuple[str, ...], saved_frac: float) -> float:
-        """Return an upper bound in ns of the job's gain if ranks spend `saved_frac` less time in some phases.
+        """Return an upper bound in ns of the job's gain if ranks spend `saved_frac` less time in `phases`.
 
         The bound is infinite in a pipeline, and if no rank is certainly slow. With a slow rank, the job still waits for
-        the rest of that rank's work. The change shortens the delay of the slow rank, or the work of all ranks.
+        the remaining work of that rank. The change shortens the delay of the slow rank, or the work of all ranks.
         """
         verdict = self.verdict
         if not isinstance(verdict, Slow) or verdict.comparison.is_hidden or self.is_pipeline:

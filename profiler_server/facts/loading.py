@@ -35,8 +35,8 @@ class Readiness:
     """The state of a queue of batches when the training thread requested a batch. Shares are of these requests.
 
     A queue that is not empty can still lack the next batch in order. `held_up_frac` is the share of requests in which
-    later batches waited for an earlier one. `late_wait_frac` is of all waiting for data: the share in steps whose batch
-    was not ready; 0 if unknown.
+    later batches waited for an earlier one. `late_wait_frac` is the share of all waiting for data that falls in steps
+    whose batch was not ready; 0 if unknown.
     """
 
     queue: str
@@ -64,7 +64,7 @@ class BatchTimes:
     `cpu_ns` is None if no stage recorded its processor time. `stretch` is the duration of the work divided by its
     processor time; it exceeds 1 if the work waited for a processor. `bytes` is the size of a batch, 0 if unknown.
     `held_ns` is how long each batch occupies its worker, None for the whole work. It does not include the waits of
-    sending, which run beside the next batch. `receiving` is the cost of receiving a batch for the training thread.
+    sending, which run beside the next batch. `receiving` is the time that the training thread takes to receive a batch.
     """
 
     stages_ns: Mapping[str, Floats]
@@ -101,7 +101,7 @@ class BatchTimes:
 @dataclass(frozen=True)
 class Crowding:
     """Reading speed with `few` workers that read at once (in a third of the batches), and with `many`. Each speed is
-    that of all these workers together."""
+    the sum over all these workers."""
 
     few: float
     many: float
@@ -117,8 +117,8 @@ class Crowding:
 
 @dataclass(frozen=True)
 class Reading:
-    """The reading of samples: means per batch, over the inspected batches. None if not recorded, or with too few
-    batches.
+    """The reading of samples: means per batch, over the inspected batches. A field is None if not recorded, or with too
+    few batches.
 
     `first_ns` and `later_ns` are reading times in the first epoch and in later epochs. `at_once` is whether the
     `__getitems__` of the dataset reads a batch in one call.
@@ -176,8 +176,8 @@ class MeasuredLoop:
     `own_ns` is the measured time of a regular step without the data wait; times in the model may be scaled. `fetches`
     is the number of batches per step; times in the model are per batch. `check` is the simulated step divided by the
     measured step; the simulator is trusted between 0.9 and 1.1. `assumed` means that the share of the work that needs a
-    processor is a guess. `contention_frac` is the share of the processors that other programs took while work wanted
-    them.
+    processor is a guess. `contention_frac` is the share of the processors that other programs took while the run had
+    work for these processors.
     """
 
     model: LoopModel
@@ -195,7 +195,7 @@ class MeasuredLoop:
 
 @dataclass(frozen=True)
 class LoaderArguments:
-    """The arguments of one DataLoader, as recorded. None if unknown or not given."""
+    """The arguments of one DataLoader, as recorded (see `Loader` in the manifest). None if unknown or not given."""
 
     id: int
     dataset: str
@@ -216,7 +216,7 @@ class LoaderArguments:
 
 @dataclass(frozen=True)
 class Choice:
-    """A number of workers to use. `reason` is how it was found, as a clause that can follow a colon."""
+    """A number of workers to use. `reason` is how this number was found, as a clause that can follow a colon."""
 
     workers: int
     reason: str
@@ -224,7 +224,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Choices:
-    """Arguments that the simulation proposes. Each is None if nothing in the run suggests it.
+    """Arguments that the simulation proposes. Each is None if nothing in the run suggests a change.
 
     `fewer_workers` keep the step as short as now. `prefetch` is the least depth within 3 % of the best. `spared_ns` is
     how long a step waits for a processor that the workers hold; less work of the workers saves this time.
@@ -289,7 +289,7 @@ class Loading:
 
     @property
     def work_frac(self) -> float:
-        """The work on the batches of a step, divided by the time of a regular step."""
+        """The work on all batches of a step, divided by the time of a regular step."""
         return self.batch_ns * self.loop.fetches / self.loop.regular_step_ns if self.loop.regular_step_ns else 0.0
 
     @property
@@ -330,7 +330,7 @@ class Loading:
 
     @property
     def is_slow_for_few(self) -> bool:
-        """Whether only some batches are slow, and other workers could go on while one makes a slow batch."""
+        """Whether only some batches are slow, and other workers could continue while one worker makes a slow batch."""
         return self.is_uneven and self.loader is not None and self.loader.num_workers > 1
 
     @property
@@ -351,7 +351,7 @@ class Loading:
     def read_need(self) -> float | None:
         """The mean number of cores that a worker uses while it reads, None if unknown.
 
-        If reading is most of the work, the worker's time in the queue for a processor is left out.
+        If reading is most of the work, the time in which the worker queues for a processor is left out.
         """
         cpu_frac = self.reading.cpu_frac if self.reading is not None else None
         if cpu_frac is None or self.batches is None or self.batches.share("read") < COMPUTED_READ_FRAC:

@@ -76,7 +76,7 @@ class HeldClock:
 
     @property
     def lost_frac(self) -> float:
-        """The share of the usual clock rate that was lost, averaged over all samples."""
+        """The share of the usual clock rate that was lost, averaged over all samples, throttled or not."""
         return self.held_frac * max(1.0 - self.clock_hz / self.usual_hz, 0.0) if self.usual_hz else 0.0
 
 
@@ -93,8 +93,8 @@ class Gain:
 class Sighting:
     """A pattern in a replayed window. `count` and `spent_ns` are per step. `examples` name the most costly cases.
 
-    `gain` is the saving without the pattern, None if the replay is not trusted. `figures` are further numbers by name.
-    """
+    `gain` is the saving if the pattern were absent, None if the replay is not trusted. `figures` are further numbers by
+    name."""
 
     count: float
     spent_ns: float
@@ -105,11 +105,11 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Replayed:
-    """The replay of a detailed window: its recorded operations, worked out again on a model.
+    """The replay of a detailed window. It took `measured_ns`, and `replayed_ns` when worked out again on a model,
+    unchanged.
 
     `gains` maps a change to the saving in its replay. `seen` maps the name of each pattern that was found to its
-    sighting.
-    """
+    sighting."""
 
     steps: int
     measured_ns: float
@@ -192,7 +192,7 @@ class HostLoad:
 
 @dataclass(frozen=True)
 class DeviceShares:
-    """The device's time by activity, as shares of the detailed steps. `unfed` is idle time due to a late host."""
+    """The device's time by activity, as shares of the detailed steps. `unfed` is idle time because the host is late."""
 
     compute: float
     communication: float

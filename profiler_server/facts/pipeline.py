@@ -9,7 +9,7 @@ WORKER_STAGES = ("read", "transform", "collate", "send")
 
 @dataclass(frozen=True)
 class QueueSummary:
-    """The use of a queue of batches. `usage_frac` is its mean number of batches divided by `capacity`.
+    """The use of a queue of batches. `usage_frac` is the mean number of batches in the queue, divided by `capacity`.
 
     `empty_frac` is the share of samples in which no batch was ready: neither in the queue nor received ahead of its
     turn.
@@ -64,7 +64,7 @@ class Making:
     """How often and how long the steps waited for batches that the workers had not finished.
 
     `made_frac` is the share of the requests whose batch was already finished. `unmade_wait_frac` is the share of the
-    waiting time that lies before the end of making the batch. In the rest of the waiting the batch was received.
+    waiting time before the worker finished the batch. During the rest of the waiting time the batch was received.
     """
 
     made_frac: float
@@ -74,7 +74,7 @@ class Making:
 @dataclass(frozen=True)
 class OwnMaking:
     """Batches that the training process makes itself: the mean wait for a batch, and the time of the recorded stages in
-    it."""
+    this wait."""
 
     wait_ns: float
     timed_ns: float

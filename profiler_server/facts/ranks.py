@@ -19,10 +19,10 @@ MOST_RANKS = 4_096
 @dataclass(frozen=True)
 class RankFigures:
     """The figures of one rank. Means are over its averaged steps, or over batches (`noun`) if the rank only infers.
-    `own_ns` is the step without the time held in collectives.
+    `own_ns` is the mean step without the time held in collectives.
 
     `noise_ns` is the standard error of `own_ns`. `starved_frac` is the share of its time in which the training process
-    was ready to run and had no processor. If a rank has no figures, `reason` is the reason, and the figures are 0.
+    was ready to run and had no processor. If a rank has no figures, `reason` says why, and the figures are 0.
     """
 
     rank: int
@@ -40,7 +40,7 @@ class RankFigures:
 
 
 def find_noun(ranks: Sequence[RankFigures]) -> str:
-    """Return the word for the unit that the figures are means of: "batch" if all ranks only infer, else "step"."""
+    """Return the word for what the figures are means over: "batch" if all ranks only infer, else "step"."""
     nouns = {rank.noun for rank in ranks if rank.steps}
     return "batch" if nouns == {"batch"} else "step"
 
@@ -150,8 +150,8 @@ class JobSlowdown:
 
 @dataclass(frozen=True)
 class Example:
-    """Ranks to show together on the timeline, the rank that the others wait for first. `step` is a typical step to
-    which this rank came last, None if unknown."""
+    """Ranks to show together on the timeline. The first rank is the one that the others wait for. `step` is a typical
+    step to which this first rank came last, None if unknown."""
 
     ranks: tuple[int, ...]
     step: int | None
@@ -169,7 +169,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Compared:
-    """Results on several ranks, which need at least two of them.
+    """The results of comparing at least two ranks with each other.
 
     `own_ns` maps a rank to its time outside of collectives in the mean step. `devices` are the device times of the
     ranks read so far, `pending` is the number of ranks whose device is not read yet. `standstills` is text on when the

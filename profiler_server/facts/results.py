@@ -1,4 +1,4 @@
-"""The results for a rank, as on pages and in `report --json`: the limit of its steps, suggested changes, and operators.
+"""The results for a rank, as on pages and in `report --json`: what limits its steps, suggested changes, and operators.
 
 Field names are the keys of `report --json` (see docs/format.md). Times are ns, shares are fractions, and a missing
 value is None.
@@ -23,7 +23,7 @@ batches are ready. `pipeline`: a run without steps, limited by a stage of the us
 class BoundBy:
     """What limits the steps of the run. `stage` is the limiting data stage if the kind is input, receive or pipeline.
 
-    `confidence` describes in words how certain this is, and why.
+    `confidence` describes in words how certain this limit is, and why.
     """
 
     kind: BoundKind
@@ -66,7 +66,7 @@ class Suggestion:
 
     @property
     def is_look(self) -> bool:
-        """Whether the suggestion only names a line that is worth a look, because no rule knows a change for it."""
+        """Whether the suggestion only names a line that is worth a look, because no rule knows how to change it."""
         return self.least_step_ns is not None and not self.condition
 
 

@@ -69,7 +69,7 @@ class Explained:
     """A phase of the mean step. `parts` are the ns that stages, lines and operators explain. `parts` and `rest_ns` sum
     to `whole_ns`.
 
-    `function` takes most of the rest, called at `place`; both are empty if unknown. `is_made_again` means that an
+    `function` takes most of `rest_ns`, called at `place`; both are empty if unknown. `is_made_again` means that an
     object or an iterator is made there in each step.
     """
 
@@ -209,8 +209,8 @@ class Logged:
 class Shift:
     """A lasting change of the step time at index `at` of the given steps. `before_ns` and `after_ns` are the medians.
 
-    A block of steps fits if its median is nearer to the median of its own side than to the other one. `held_frac` is
-    the share of fitting blocks before or after the change, whichever is smaller.
+    A block of steps fits if its median is nearer to the median of its own side than to that of the other side.
+    `held_frac` is the share of fitting blocks before or after the change, whichever share is smaller.
     """
 
     at: int
@@ -354,7 +354,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class ChosenSteps:
-    """The training steps as equal-length arrays in time order, with flags for the kind of each step.
+    """The training steps as equal-length arrays in time order, with a mask for each kind of step.
 
     `kept` are the steps in the average; `regular` also leaves out the first step of each epoch.
     """
@@ -411,7 +411,7 @@ class Steps:
         return int(self.selection.regular.sum())
 
     def share(self, *names: str) -> float:
-        """Return the share of the mean step that the phases with these names take."""
+        """Return the share of the mean step that the phases `names` take together."""
         return sum(self.phases_ns[name] for name in names) / self.mean_ns if self.mean_ns else 0.0
 
     def find_growth(self, before: Ints, after: Ints) -> dict[str, float]:

@@ -62,7 +62,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Line:
-    """One line. `y` is in ns, or in the unit of the axes. `x` is None for the common x of the chart.
+    """One line. `y` is in ns, or in the `unit` of the axes. `x` is None if the line uses the common x of the chart.
 
     The `kind` "area" fills down to zero; "band" fills to the previous line. Points and ticks are not joined. Ticks are
     thin enough to stay separate where points would merge into a line.
@@ -107,7 +107,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Stack:
-    """Components that add up, one array each over the same `x`, the lowest component first."""
+    """Components that add up to a total: one array each over the same `x`, the lowest component first."""
 
     x: Numbers
     parts: Mapping[str, Numbers]
@@ -131,7 +131,7 @@ def decimate(x: Numbers, y: Numbers, limit: int = DRAWN_POINTS) -> tuple[Numbers
 
 
 def average_runs(values: Numbers, limit: int = BINNED_BARS) -> Numbers:
-    """Return the means of at most `limit` groups of equally many consecutive values; the last may be smaller."""
+    """Return the means of at most `limit` groups of equally many consecutive values; the last group may be smaller."""
     if len(values) <= limit:
         return values.astype(np.float64)
     starts = np.arange(0, len(values), run_length(len(values), limit))
@@ -232,7 +232,7 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
 
 
 def _number_duplicates(labels: Sequence[str]) -> list[str]:
-    """Return the labels with numbers after repeated labels, because Plotly would add up slices with equal labels."""
+    """Return the labels, with a number after each repeated one, because Plotly adds up slices with equal labels."""
     seen: dict[str, int] = {}
     told = []
     for label in labels:
@@ -267,7 +267,7 @@ def build_bars(slices: Sequence[Slice], axes: Axes | None = None) -> Figure:
 
 
 def build_depths(x: Numbers, depths: Numbers, capacity: float, x_title: str = "step") -> Figure:
-    """Return a figure of a queue's depth over the steps, with a dashed line at its capacity, and marks at zeros."""
+    """Return a figure of a queue's depth over the steps, with a dashed line at its capacity, and marks at depth 0."""
     drawn_x, drawn = decimate(x, depths)
     zeros, ends = drawn_x[drawn == 0], x[[0, -1]] if len(x) else np.array([0, 1])
     lines = [
@@ -355,9 +355,7 @@ def _color(category: str) -> str:
 
 
 def _list_for_json(values: Numbers, digits: int = 5) -> list[float | int | None]:
-    """Return numbers for JSON. Floats get `digits` significant digits, as many as a screen can show; NaN becomes
-    null.
-    """
+    """Return numbers for JSON, rounded to `digits` significant digits; NaN becomes null."""
     if values.dtype.kind in "iu":
         return list(values.tolist())
     return [None if value != value else float(f"{value:.{digits}g}") for value in values.tolist()]

@@ -35,7 +35,7 @@ class Flame:
 
 
 def build_flame(title: str, nodes: Sequence[FlameNode], whole: int) -> Flame:
-    """Lay out functions below a box for the whole, which has the title. `whole` is its number of samples."""
+    """Lay out functions below a box for the whole, which has the title. `whole` is the number of all samples."""
     boxes = [FlameBox(percent(0, 1), 0, percent(1, 1), "whole", title, f"{title}: {whole:,} samples")]
     boxes += [_build_box(node, whole) for node in nodes]
     depth = 1 + max((node.depth + 1 for node in nodes), default=0)

@@ -45,8 +45,8 @@ class HeatLabel:
 class Heat:
     """A heat map. `image` is the data URL of the picture, which is stretched without smoothing.
 
-    `low_ns` and `high_ns` are the ends of its scale; `most_ns` is the largest value. `beyond` is the number of cells
-    far above the scale, which have another colour.
+    `low_ns` and `high_ns` are the ends of the colour scale; `most_ns` is the largest value. `beyond` is the number of
+    cells far above the scale, which have another colour. `tall` is true for many rows.
     """
 
     image: str
@@ -60,7 +60,7 @@ class Heat:
 
 
 def build_heat(x: Numbers, rows: Sequence[str], values_ns: Numbers) -> Heat:
-    """Return a heat map of times in ns. `values_ns` has a row per name and a column per x. NaN stays empty."""
+    """Return a heat map of times. `values_ns` has a row per name in `rows` and a column per x; a NaN stays empty."""
     beyond = _find_beyond(values_ns)
     known = values_ns[np.isfinite(values_ns) & ~beyond]
     low, high = (float(known.min()), float(np.percentile(known, HIGH_PERCENTILE))) if len(known) else (0.0, 0.0)
@@ -75,7 +75,7 @@ def build_heat(x: Numbers, rows: Sequence[str], values_ns: Numbers) -> Heat:
 
 
 def _find_beyond(values_ns: Numbers) -> Mask:
-    """Return a mask of the few cells so large that all other cells would look alike on a scale that includes them."""
+    """Return a mask of the few cells so large that a scale with them would make all other cells look alike."""
     known = np.isfinite(values_ns)
     if not known.any():
         return known
@@ -97,7 +97,7 @@ def _build_ticks(x: Numbers, count: int = 8) -> tuple[Tick, ...]:
 
 
 def _encode_png(alpha: Numbers, beyond: Mask) -> str:
-    """Return a red PNG with this opacity (0 to 255) as a data URL. Cells above the scale are violet."""
+    """Return a red PNG whose opacity (0 to 255) is `alpha`, as a data URL. Cells in the mask `beyond` are violet."""
     height, width = alpha.shape
     pixels = np.empty((height, width, 4), np.uint8)
     pixels[..., :3] = np.where(beyond[..., None], _VIOLET, _RED)

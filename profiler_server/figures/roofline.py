@@ -37,7 +37,7 @@ class RoofLine:
 
 
 def build_roofline(points: Sequence[RoofPoint], roofs: Sequence[RoofLine]) -> Figure:
-    """Return the chart. The axes span the points and the corner of every roof."""
+    """Return the chart. Its axes include all points, and the corner of every roof."""
     ridges = [roof.flops_per_s / roof.bytes_per_s for roof in roofs]
     low, high = _span([point.intensity for point in points] + ridges)
     data = [_draw_roof(roof, low, high, dash) for roof, dash in zip(roofs, itertools.cycle(DASHES), strict=False)]

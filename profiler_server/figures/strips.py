@@ -17,9 +17,7 @@ NAME_CHARACTER_FRAC = 0.0088
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar. `x` and `width` are SVG percentages, and `color` is a category. `text` is shown inside, `title` on
-    hover.
-    """
+    """One bar. `x` and `width` are SVG percentages, `color` a category. `text` is shown inside, `title` on hover."""
 
     x: str
     width: str
@@ -86,7 +84,7 @@ def _fit_text(label: str, duration: str, share: float) -> str:
 
 
 def build_ticks(whole_ns: float) -> tuple[Tick, ...]:
-    """Return five to eight round times from 0 to at most `whole_ns`; empty if it is 0."""
+    """Return five to eight marks at round times from 0 to at most `whole_ns`; empty if `whole_ns` is 0."""
     if whole_ns <= 0:
         return ()
     scale, unit = choose_time_unit(whole_ns)
@@ -101,5 +99,5 @@ def build_ticks(whole_ns: float) -> tuple[Tick, ...]:
 
 
 def percent(part: float, whole: float) -> str:
-    """Return an SVG length in percent of the width."""
+    """Return `part` as an SVG length in percent of `whole`."""
     return f"{min(max(100.0 * part / whole if whole else 0.0, 0.0), 100.0):.3f}%"

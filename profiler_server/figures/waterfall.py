@@ -20,7 +20,7 @@ LABEL_FRAC = 0.02
 
 @dataclass(frozen=True)
 class Fall:
-    """One component of the change, ns. `noise_ns` is None if unknown; `text` stands above the bar."""
+    """One component of the change, ns. `noise_ns` is None if unknown. `is_clear`: the change exceeds the noise."""
 
     label: str
     change_ns: float
@@ -46,7 +46,7 @@ def list_levels(start_ns: float, falls: Sequence[Fall]) -> list[float]:
 
 
 def _list_reaches(levels: Sequence[float], falls: Sequence[Fall]) -> list[tuple[float, float]]:
-    """Return the least and the greatest value that the bar of each change covers, with the whisker at its end."""
+    """Return for each change the least and the greatest value that its bar covers, with the whisker for its noise."""
     ends = zip(levels, levels[1:], falls, strict=False)
     return [
         (min(begin, end - (fall.noise_ns or 0.0)), max(begin, end + (fall.noise_ns or 0.0)))
@@ -55,7 +55,7 @@ def _list_reaches(levels: Sequence[float], falls: Sequence[Fall]) -> list[tuple[
 
 
 def build_waterfall(start_ns: float, end_ns: float, falls: Sequence[Fall], names: tuple[str, str, str]) -> Figure:
-    """Return a figure of the changes between two totals. `names` are the names of first total, last total and axis."""
+    """Return a figure of the changes between two totals. `names` label the first total, the last total and the axis."""
     levels = list_levels(start_ns, falls)
     tops = [high for _, high in _list_reaches(levels, falls)]
     scale, unit = choose_time_unit(max(*levels, end_ns))
@@ -120,7 +120,7 @@ def _draw_falls(levels: Sequence[float], falls: Sequence[Fall], scale: float, un
 
 
 def _draw_labels(falls: Sequence[Fall], tops: Sequence[float], scale: float, base: float) -> Figure:
-    """Return the texts above bar and whisker. Plotly's own bar texts would lie on the whisker."""
+    """Return the text above each bar and its whisker. Plotly's own texts would lie on the whisker."""
     room = LABEL_FRAC * (max(tops) / scale - base)
     return {
         "type": "scatter",

@@ -56,9 +56,7 @@ def level_file(level: int) -> str:
 
 
 class LevelWriter:
-    """A writer of the raw lanes and of the merged levels. `longest_lane` is the number of slices in the longest
-    lane.
-    """
+    """A writer of the raw lanes and merged levels. `longest_lane` is the number of slices in the longest lane."""
 
     def __init__(self, folder: Path, levels: list[int], scratch: Scratch, longest_lane: int) -> None:
         self._folder = folder
@@ -85,7 +83,7 @@ class LevelWriter:
             let_go(*self._room)
 
     def _merge(self, source: SliceColumns | Bins, rows: int, level: int) -> int:
-        """Merge short neighbours of a lane chunk by chunk into the buffer, and return the resulting number of bins.
+        """Merge short neighbours of a lane chunk by chunk into the buffer, and return the number of bins after merging.
 
         `source` may be the buffer itself, because merging never makes a chunk longer.
         """
@@ -100,7 +98,7 @@ class LevelWriter:
         return at
 
     def close(self) -> list[int]:
-        """Close the files and return the kept levels. A level with more than half as many bins as slices is removed."""
+        """Close the files and return the stored levels. A level with over half as many bins as slices is removed."""
         self._open.close()
         kept = []
         for level, writer in zip(self._levels, self._writers, strict=True):
@@ -141,7 +139,7 @@ class LaneEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Index(msgspec.Struct, frozen=True):
-    """The contents of the cache's files. Slices with the number `table_rows` or a higher one are derived.
+    """The table of contents of a timeline's cache. Slices numbered from `table_rows` on are derived from other tables.
 
     `derived_rows` has the number of slices in each batch of the derived file. `levels` are the stored levels.
     """
@@ -171,7 +169,7 @@ class _Plan:
 
 
 def build_timeline(rank: RankRun, folder: Path, progress: Progress = lambda share: None) -> None:
-    """Build the cache of a rank in a new folder. Raises RunError, or OSError on a full disk."""
+    """Build the cache of a rank's timeline in a new folder. Raises RunError, or OSError on a full disk."""
     tracks = read_tracks(rank)
     free = 1 + max(find_highest_track(rank), *(track.id for track in tracks), -1)
     derived = derive_slices(rank, tracks, free)
@@ -271,7 +269,7 @@ def _find_span(scratch: Scratch, counters: list[Series]) -> tuple[int, int]:
 
 
 def _choose_raw_level(scratch: Scratch) -> int:
-    """Return the coarsest level whose tiles have a bounded number of slices everywhere. Its tiles show raw slices."""
+    """Return the raw level: the coarsest level at which few enough slices lie in each tile to show every single one."""
     densest = 0.0
     for part in scratch.parts():
         for at in range(part.start, part.stop, _DENSITY_ROWS):
@@ -309,7 +307,7 @@ def _write_slices(folder: Path, scratch: Scratch, plan: _Plan, progress: Progres
 def _lay_out(
     folder: Path, scratch: Scratch, plan: _Plan, by: tuple[Scatter, Scatter], progress: Progress
 ) -> SliceColumns:
-    """Return the slices in lane order. Write a file with their positions, sorted by name and then by start."""
+    """Return the slices in lane order, and write a file with their positions, sorted by name and then by start."""
     by_lane, by_name = by
     kinds = zip(SliceColumns._fields, (np.int64, np.int64, np.uint32, np.uint32), strict=True)
     laid = SliceColumns._make(scratch.new_column(f"lane_{name}", kind, scratch.rows) for name, kind in kinds)

@@ -2,8 +2,8 @@
 
 The cache belongs to the run: `rank_<r>/.timeline/<stamp>/`. If that folder is not writable, the cache is in a private
 folder of the system's temporary directory. A seal holds the size and checksum of each file, so that a cut or changed
-file is never read. Arrow itself does not check the files that it reads: a damaged file may end the process, or show
-slices that never ran.
+file is never read. Arrow itself does not check a file while reading: a damaged file may end the process, or show slices
+that never ran.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class TimelineCache:
             return timeline
 
     def find(self, rank: RankRun, stamp: str) -> Timeline | None:
-        """Return the open timeline with this stamp, None if none is open.
+        """Return the open timeline of the rank with this stamp, None if it is not open.
 
         With the stamp, all tiles of one page come from the same timeline, even while the run records.
         """
@@ -154,7 +154,7 @@ class TimelineCache:
             return self._find((str(rank.folder), stamp))
 
     def _find(self, key: tuple[str, str]) -> Timeline | None:
-        """Return an open timeline if its files still exist, else None. `_remove_old` may have removed the files."""
+        """Return an open timeline; None if it is not open, or if `_remove_old` has removed its files."""
         known = self._open.get(key)
         if known is None or not (known.folder / INDEX_FILE).is_file():
             self._open.pop(key, None)
@@ -182,7 +182,7 @@ class TimelineCache:
         _remove_damaged(timeline.folder, error)
 
     def _find_built(self, rank: RankRun) -> bool:
-        """Return whether the timeline can be opened without building it."""
+        """Return whether a cache of the rank's current tables exists, so that opening builds nothing."""
         stamp = find_stamp(rank, FORMAT_VERSION)
         if self.find(rank, stamp):
             return True
@@ -195,11 +195,11 @@ class TimelineCache:
         return max(found) if found else None
 
     def is_awaited(self, rank: RankRun) -> bool:
-        """Return whether the timeline is still being built in the background, because a page cannot wait that long.
+        """Return whether the timeline is still being built in the background. A page then shows the progress instead of
+        waiting.
 
-        The first call starts the build. After a failed build, the next call raises its error, and the call after that
-        builds again.
-        """
+        The first call starts the build. After a failed build, the next call raises the exception of the build, and the
+        call after that builds again."""
         if self._find_built(rank) or count_slices(rank) <= LARGE_SLICES:
             return False
         if (failure := self._background.take_failure(rank.whole.key)) is not None:
@@ -284,7 +284,7 @@ def _explain_failure(rank: RankRun, error: Exception) -> StepscopeError:
 
 
 def _remove(path: Path) -> None:
-    """Remove a cache's folder, or a file or link in its place. Raises OSError."""
+    """Remove the folder of a cache, or a file or link in its place. Raises OSError."""
     if is_plain_folder(path):
         remove_tree(path, _CACHE)
     else:

@@ -45,7 +45,7 @@ DERIVED_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Derived:
-    """Derived tracks, their slices in start order, and the tracks of the trace that the derived tracks replace."""
+    """Derived tracks, their slices in start order, and the tracks of the trace that these derived tracks replace."""
 
     tracks: tuple[Track, ...]
     slices: pa.Table
@@ -199,8 +199,7 @@ DERIVED_FILE = "derived.arrow"
 class DerivedWriter:
     """A writer of derived slices. `rows` has the number of slices in each batch.
 
-    `device_rows` are the indexes in `DEVICE_ROWS` for which slices were written. Index i has the track `device_track` +
-    i.
+    `device_rows` are the indexes in `DEVICE_ROWS` of the rows with slices. Row i is the track `device_track` + i.
     """
 
     def __init__(self, path: Path, slices: pa.Table, device_track: int) -> None:
@@ -256,7 +255,7 @@ class DerivedWriter:
 
 
 class _Dictionary:
-    """The distinct values of a column, followed by some added values."""
+    """The dictionary of a text column: the distinct texts of the column, followed by the texts in `more`."""
 
     def __init__(self, slices: pa.Table, column: str, more: list[str]) -> None:
         whole = slices[column].combine_chunks()
@@ -296,7 +295,7 @@ def read_derived_batches(folder: Path, rows: Sequence[int], first_sid: int) -> I
 
 
 def read_derived_row(folder: Path, rows: Sequence[int], number: int) -> dict[str, Any] | None:
-    """Return the derived slice with this number; None without one."""
+    """Return the derived slice in row `number` of the derived file; None if the file has fewer rows."""
     for first, raw in read_derived(folder, rows, lambda first, count: first <= number < first + count):
         found: dict[str, Any] = raw.slice(number - first, 1).to_pylist()[0]
         return found

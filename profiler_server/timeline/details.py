@@ -1,4 +1,4 @@
-"""All details of one slice: its row, the mean over slices of its name, and its links.
+"""All details of one slice: its row, the mean over all slices of the same name, and its links to other slices.
 
 A link joins a host call and its kernel, a forward and its backward operator, or a slice and the slice around it.
 """
@@ -32,7 +32,7 @@ _STRETCH_NS = 60_000_000_000
 
 @dataclass(frozen=True)
 class Link:
-    """A link to another slice, and the place of this other slice on the timeline."""
+    """A link to another slice: what this other slice is to the described one, and its name, category and place."""
 
     relation: str
     name: str
@@ -104,8 +104,8 @@ def _find_counterpart(timeline: Timeline, own: dict[str, Any]) -> Iterator[Link]
 
 
 def _find_launched_inside(timeline: Timeline, own: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the device work launched by runtime calls inside of a host slice. Work that the slice itself launched is
-    left out.
+    """Return the device work launched by runtime calls inside a host slice, without work that the slice itself
+    launched.
     """
     begin, end = own["start_ns"], own["start_ns"] + own["duration_ns"]
     calls = [
@@ -158,8 +158,8 @@ _SHOWN_APART = {"id", "track", "depth", "start_ns", "duration_ns", "name", "cate
 
 @dataclass(frozen=True)
 class SliceDetails:
-    """One slice. `kind_*` are over all slices of its name and category. `links_left_out` counts links that are not
-    listed.
+    """One slice. `kind_*` are over all slices of its name and category. `links_left_out` is the number of unlisted
+    links.
     """
 
     place: Place
@@ -195,7 +195,7 @@ def describe_slice(timeline: Timeline, sid: int) -> SliceDetails | None:
 
 
 def _read_origin(timeline: Timeline, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row from which a derived slice was made, without empty columns."""
+    """Return the row of another table from which a derived slice was made, without empty columns."""
     if not row["table"]:
         return {}
     found = _read_row(timeline, row["table"], row["row"]) or {}

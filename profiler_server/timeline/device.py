@@ -1,7 +1,7 @@
 """The time of the device over all streams: computation, communication, copies and free time.
 
-Slices come in start order. So all that lies before the latest start is final, and only one batch of a trace needs to be
-in memory.
+Slices come in start order. So no later slice changes the time before the latest start, and only one batch of a trace
+needs to be in memory.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _FREE = len(DEVICE_ROWS) - 1
 
 
 class DeviceSlices(NamedTuple):
-    """Slices of one row of `DEVICE_ROWS`, in start order; `row` is its index."""
+    """Slices of one row of `DEVICE_ROWS`, in start order; `row` is the index of this row."""
 
     row: int
     found: Intervals
 
 
 class DeviceWork:
-    """A reducer of the work on some streams. It takes batches and gives the slices of `DEVICE_ROWS`."""
+    """A converter, batch by batch, of the work on some streams into the slices of the rows in `DEVICE_ROWS`."""
 
     def __init__(self, streams: Sequence[int]) -> None:
         self._streams = np.asarray(streams, np.int32)
@@ -109,7 +109,7 @@ class DeviceWork:
 
 
 def device_tracks(rows: Sequence[int], first_track: int) -> tuple[Track, ...]:
-    """Return the tracks of `rows`, which are the indexes in `DEVICE_ROWS` that have slices."""
+    """Return one track for each of `rows`, which are the indexes in `DEVICE_ROWS` that have slices."""
     return tuple(
         Track(first_track + row, "device", DEVICE_ROWS[row].name, GROUP_DEVICE, FIRST_ORDER + row)
         for row in sorted(rows)

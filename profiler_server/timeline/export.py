@@ -86,11 +86,11 @@ def export_timeline(run: Run, output: Path | None = None, part: Part | None = No
 
 
 def find_clocks(run: Run, part: Part) -> dict[int, RankClock]:
-    """Return the clock of each selected rank, relative to the first selected rank; empty without `one_clock`.
+    """Return the clock of each selected rank by its number, relative to the first selected rank; empty without
+    `one_clock`.
 
     A rank with an unknown clock is shifted so that its timeline starts together with that of the first rank. Raises
-    OptionError.
-    """
+    OptionError if `part.ranks` is invalid."""
     if not part.one_clock:
         return {}
     wanted = parse_numbers(part.ranks, "ranks")
@@ -111,7 +111,7 @@ def _begin_together(run: Run, first: int, clock: RankClock) -> RankClock:
 
 
 def count_export(run: Run, part: Part) -> int:
-    """Return the number of slices in an export of all tracks and steps, or in the range `part.between_ns` if it is
+    """Return the number of slices that an export of all tracks and steps has, or of the range `part.between_ns` if
     given.
 
     Raises OptionError or RunError.

@@ -51,7 +51,7 @@ _COLUMNS = [
 
 @dataclass(frozen=True)
 class StepWindow:
-    """The window to write: times of chosen steps with the ranges of their numbers, or a time range without numbers."""
+    """The window to write: the union of the chosen steps' times in ns, or one time range, which has no step numbers."""
 
     ranges: tuple[tuple[int, int], ...]
     start: Ints
@@ -299,7 +299,7 @@ class _Launches:
         self._order = None if (self.id[1:] > self.id[:-1]).all() else np.argsort(self.id, kind="stable")
 
     def find(self, wanted: Ints) -> Ints:
-        """Return the index in the columns of each wanted slice id, or -1 for a missing id."""
+        """Return for each wanted slice id its row in the columns, or -1 for an id that is not in the index."""
         if not self.id.size or not wanted.size:
             return np.full(wanted.size, -1, np.int64)
         at = np.searchsorted(self.id, wanted, sorter=self._order)

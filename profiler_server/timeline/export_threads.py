@@ -1,4 +1,4 @@
-"""Threads of an exported trace. Slices of a thread must nest for a viewer. Others get an extra thread."""
+"""Threads of an exported trace. Viewers need nested slices in a thread. Slices that overlap go to an extra thread."""
 
 from __future__ import annotations
 

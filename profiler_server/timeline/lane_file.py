@@ -30,9 +30,7 @@ _AHEAD_BYTES = 256 << 20
 
 
 def starts_file(path: Path) -> Path:
-    """Return the path of the file with values to keep in memory: the length of each lane, and some starts of each
-    lane.
-    """
+    """Return the path of the file with values to keep in memory: the length of each lane, and some starts in it."""
     return path.with_suffix(".starts")
 
 
@@ -67,9 +65,7 @@ class ColumnWriter:
 
 
 class ColumnFile:
-    """A reader of a file that `ColumnWriter` wrote. The first column of a lane is ascending. Raises OSError for a cut
-    file.
-    """
+    """A reader of a file by `ColumnWriter`. The first column of a lane is ascending. Raises OSError for a cut file."""
 
     def __init__(self, path: Path, kinds: Kinds) -> None:
         self._path = path
@@ -95,7 +91,7 @@ class ColumnFile:
         return np.frombuffer(raw, self._kinds[column])
 
     def pick(self, lane: int, column: int, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
-        """Return single rows of a column, in any order."""
+        """Return the values of a column of a lane in single rows, given in any order."""
         found = np.empty(rows.size, self._kinds[column])
         order = np.argsort(rows, kind="stable")
         blocks = rows[order] // _BLOCK_ROWS
@@ -105,14 +101,14 @@ class ColumnFile:
         return found
 
     def find_start(self, lane: int, at: int) -> int:
-        """Return the first row of a lane whose first column is at least `at`."""
+        """Return the first row of a lane whose value in the first column is at least `at`."""
         place = int(np.searchsorted(self._starts[lane], at, "left"))
         low, high = max(place - 1, 0) * _EVERY, min(place * _EVERY, self.counts[lane])
         return low + int(np.searchsorted(self.read(lane, 0, low, high), at, "left"))
 
     def read_ahead(self, begin: int, end: int) -> None:
-        """Make the system load a time range of all lanes at once. Otherwise each read would wait for the disk
-        separately.
+        """Make the system load a time range of all lanes at once, so that the reads do not wait for the disk one by
+        one.
         """
         if int(self._bases[-1]) <= _AHEAD_BYTES or not hasattr(os, "posix_fadvise"):
             return

@@ -81,7 +81,7 @@ def merge_bins(bins: Bins, level: int, lane: npt.NDArray[np.integer] | None = No
 def find_runs(
     bins: Bins, level: int, lane: npt.NDArray[np.integer] | None = None
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return two arrays: for each bin the number of its run, and for each run its first bin."""
+    """Return the run of each bin, and the first bin of each run. `merge_bins` merges the bins of a run into one."""
     if not bins.start.size:
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
     wide = (bins.end - bins.start) >= (1 << level)
@@ -101,7 +101,7 @@ def list_levels(raw_level: int, top_level: int) -> Iterator[int]:
 class NameCollector:
     """A collection that numbers pairs of name and category in order of appearance.
 
-    `source` is the number of the table; equal pairs from two tables get different numbers.
+    `source` is the number of the table that has the pair; equal pairs from two tables get different numbers.
     """
 
     def __init__(self) -> None:

@@ -25,9 +25,7 @@ from profiler_server.timeline.sources import BATCH_ROWS, Batch
 
 
 class LaneAllocator:
-    """A chooser of lanes for slices, batch by batch. Slices of one track and depth must come in start order over all
-    batches.
-    """
+    """A chooser of a lane for each slice. Slices of one track and depth must come in start order over all batches."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int, int], int] = {}
@@ -57,7 +55,7 @@ class LaneAllocator:
 
 
 class _Row:
-    """The slices of one track and depth. They are spread over as many lanes as slices overlap at once."""
+    """The slices of one track and depth, on as many lanes as slices overlap at once."""
 
     def __init__(self) -> None:
         self.lanes = 1
@@ -143,7 +141,7 @@ class Scratch:
     def fill(self, batch: Batch, source: int) -> None:
         """Append a batch of slices. Batches of one `source` must come in start order.
 
-        `source` is the number of the table; equal names from two tables get different numbers.
+        `source` is the number of the table with the slices; equal names from two tables get different numbers.
         """
         if not batch.start.size:
             return
@@ -170,7 +168,7 @@ def let_go(*columns: npt.NDArray[Any]) -> None:
 
 
 class Scatter:
-    """The positions of rows in key order, found batch by batch. Rows of a key, `counts` in all, keep their order."""
+    """The positions of rows sorted by key, found batch by batch. `counts` is the number of rows of each key."""
 
     def __init__(self, counts: Ints) -> None:
         self.offsets: Ints = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)

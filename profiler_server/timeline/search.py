@@ -16,10 +16,10 @@ Direction = Literal["next", "previous"]
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The result of a search: `count` slices match; they have `names` different names.
+    """The result of a search: `count` slices match, and these slices have `names` different names.
 
-    `hit` is the requested match. `number` is its position in time order, from 1.
-    """
+    `hit` is the requested match, None without any. `number` is the position of `hit` in time order, from 1, or 0
+    without a match."""
 
     count: int
     names: int

@@ -76,14 +76,13 @@ def count_slices(rank: RankRun) -> int:
 
 
 def find_highest_track(rank: RankRun) -> int:
-    """Return the highest track number in the table `slices`, or -1. The table `tracks` may lack this track."""
+    """Return the highest track number in the table `slices`, or -1. The table `tracks` may lack this highest track."""
     highest = (int(raw.column(0).to_numpy().max(initial=-1)) for raw in read_columns(rank, ("track",), BATCH_ROWS * 4))
     return max(highest, default=-1)
 
 
 def read_batches(rank: RankRun, superseded: Sequence[int] = ()) -> Iterator[Batch]:
-    """Yield the table `slices` in file order, without the tracks `superseded`. Other tables have better data for those
-    tracks.
+    """Yield the table `slices` in file order, without the tracks `superseded`, for which other tables have better data.
 
     Raises TableBrokenError with the name of the damaged file.
     """
@@ -148,9 +147,7 @@ def _split_groups(file: pq.ParquetFile, rows: int) -> Iterator[list[int]]:
 
 @contextmanager
 def naming_damage(path: Path) -> Iterator[None]:
-    """Replace exceptions in the block that come from a damaged or vanished file by TableBrokenError or
-    TableMissingError with its path.
-    """
+    """Replace exceptions from a damaged or vanished file by TableBrokenError or TableMissingError with `path`."""
     try:
         yield
     except FileNotFoundError:
@@ -208,7 +205,7 @@ _FIRST_ORDER = 2_100_000_000
 
 
 class Series(NamedTuple):
-    """One counter. A value is valid until the next point."""
+    """One counter and its points: time and value. A value is valid until the next point."""
 
     track: Track
     time: Ints

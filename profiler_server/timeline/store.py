@@ -72,12 +72,12 @@ class Timeline:
         return np.concatenate(([0], np.cumsum(self.names.count))).astype(np.int64)
 
     def read_order(self, rows: Ints) -> Ints:
-        """Return the position in lane order of each of some slices, which are rows of the index by name and start."""
+        """Return the positions in lane order of the slices in `rows` of the index by name and start."""
         return self._order.pick(0, 0, rows).astype(np.int64)
 
     def cut_tile(self, level: int, number: int) -> Cut:
-        """Return the slices that start in tile `number` of a level. The slice that runs at the left edge of the tile is
-        included for each lane.
+        """Return the slices that start in tile `number` of a level, and in each lane the slice that runs at the tile's
+        left edge.
 
         At the raw level, every slice is single. At higher levels, consecutive slices shorter than a bin are merged.
         """
@@ -85,7 +85,7 @@ class Timeline:
         return self.cut(level, begin, begin + (1 << (level + TILE_BITS)))
 
     def cut(self, level: int, begin: int, end: int) -> Cut:
-        """Return the same as `cut_tile` for any time range, relative to the origin."""
+        """Return the same as `cut_tile` for any time range in ns, relative to the origin."""
         source = self._find_source(level)
         source.read_ahead(begin, end)
         pieces, lanes = [], []
@@ -118,9 +118,7 @@ class Timeline:
         return Place(position, lane, *(int(column[0]) for column in (bins.start, bins.end, bins.name, bins.id)))
 
     def find_place(self, track: int, start_ns: int, sid: int) -> Place | None:
-        """Return a slice by its number on a track; None if it is not on this track. `start_ns` is since the run's
-        epoch.
-        """
+        """Return a slice by its number; None if it is not on this track. `start_ns` is since the run's epoch."""
         start = start_ns - self.index.origin_ns
         for lane, entry in enumerate(self.index.lanes):
             if entry.track != track:

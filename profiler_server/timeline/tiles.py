@@ -40,9 +40,7 @@ _LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
 
 
 class Points(NamedTuple):
-    """Points of counters in a tile. Each has its counter and time, and the least, greatest and last value of its
-    bin.
-    """
+    """Points of counters in a tile: counter, time, and the least, greatest and last value of the point's bin."""
 
     counter: npt.NDArray[np.uint32]
     time: Ints
@@ -87,9 +85,7 @@ def _pack_points(points: Points, begin: int, tick: int) -> tuple[npt.NDArray[Any
 
 
 def bin_counters(timeline: Timeline, level: int, begin: int, end: int) -> Points:
-    """Return the points of every counter in [begin, end), at most one per bin, after the point that is valid at
-    `begin`.
-    """
+    """Return at most one point per bin of each counter in [begin, end), and the last point before `begin`."""
     pieces = []
     for number in range(len(timeline.counters.counts)):
         time, points = timeline.counters.cut(number, begin, end)

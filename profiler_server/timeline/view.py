@@ -28,9 +28,7 @@ _SHORTEST_RUN = 3
 
 
 def view_meta(timeline: Timeline) -> Json:
-    """Return what the viewer needs before its first tile: levels, tracks with their lanes, and the dictionary of
-    names.
-    """
+    """Return what the viewer needs before its first tile: levels, tracks with lanes, and the dictionary of names."""
     index = timeline.index
     names = timeline.names
     categories = sorted(set(names.category))
@@ -92,7 +90,7 @@ def _view_track(track: Track) -> Json:
 
 
 def view_record(record: Any) -> Any:
-    """Return the fields of a dataclass under the viewer's names, such as `leftOut` and `total`."""
+    """Return a value for JSON. A dataclass becomes a dict with the viewer's names, such as `leftOut` and `total`."""
     if isinstance(record, Place):
         return view_place(record)
     if isinstance(record, str):
@@ -140,7 +138,7 @@ def _view_link(link: Link) -> Json:
 
 
 def view_path(timeline: Timeline, path: CriticalPath | None) -> Json:
-    """Return the pieces of a critical path as columns, with times since the origin. The lane is -1 without a slice."""
+    """Return the pieces of a critical path as columns, with times since the origin. The lane is -1 if unknown."""
     if path is None:
         return {"starts": [], "ends": [], "lanes": []}
     lanes: dict[tuple[int, int], int] = {}

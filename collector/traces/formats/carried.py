@@ -1,4 +1,4 @@
-"""Read traces that Stepscope exported. They also hold the original tables, which are read in place of the events."""
+"""Read traces that Stepscope exported. They hold the original tables, which are read instead of the events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collector.traces.source import Source
 
 
 def read(path: Path, options: ReadOptions) -> TraceTables | None:
-    """Read an export of Stepscope; None for another file, for damaged tables, or if the options choose the steps."""
+    """Read an export of Stepscope; None for any other file, for damaged tables, or if the options choose the steps."""
     if options.steps is not None or options.steps_from is not None:
         return None
     text = _read_front(path, options)
@@ -31,7 +31,7 @@ def read(path: Path, options: ReadOptions) -> TraceTables | None:
 
 
 def _read_front(path: Path, options: ReadOptions) -> bytes | None:
-    """Return the text of the tables at the start of the file; None for a file without tables."""
+    """Return the text of the tables at the start of the file; None for a file that holds no tables."""
     text = b""
     for block in Source(path, options.on_progress).read_blocks():
         text += block

@@ -43,7 +43,7 @@ def read(path: Path, options: ReadOptions) -> TraceTables | None:
 
 
 def _read_columns(path: Path) -> pa.Table:
-    """Return the columns of the file. TraceError if it is damaged, lacks a column, or is far longer than usual."""
+    """Return the columns of the file. Raises TraceError if it is damaged, lacks a column, or is far too long."""
     try:
         with pq.ParquetFile(path) as file:
             missing = [name for name in _COLUMNS if name not in file.schema_arrow.names]
@@ -93,7 +93,7 @@ def _read_ns(table: pa.Table, name: str, path: Path) -> Ints:
 
 
 class _Job:
-    """The rows of the file, with the steps placed one after the other. In the file, each step begins at time 0."""
+    """The rows of the file, with its steps placed one after the other. In the file, each step begins at time 0."""
 
     def __init__(self, table: pa.Table, path: Path) -> None:
         if not table.num_rows:
@@ -157,7 +157,7 @@ class _Job:
         )
 
     def _build_steps(self, rows: Ints) -> pa.Table:
-        """Build the table `steps`. The time outside computation, such as waiting for other stages, is communication."""
+        """Build the table `steps`. All time outside computation, such as waiting for other stages, is communication."""
         count, kinds = len(self._steps), np.array(self._list_kinds(rows))
         phases = {name: np.zeros(count, np.int64) for name in PHASE_NAMES}
         left = self._lengths.copy()
@@ -217,7 +217,7 @@ class _Job:
 
 
 def _number_tracks(kinds: list[str]) -> dict[str, int]:
-    """Return a track number for each type: one for all computation, one for each type of communication."""
+    """Return a track number for each operation type: one for all computation, one for each type of communication."""
     others = sorted(set(kinds) - _PHASES.keys())
     return dict.fromkeys(_PHASES, 0) | {name: number for number, name in enumerate(others, 1)}
 

@@ -140,8 +140,8 @@ _FOREACH = {
 
 
 def _for_each(operations: int, in_place: bool) -> Formula:
-    """Return the formula of a foreach operator. It reads all lists of tensors once, and writes a list as large as the
-    first.
+    """Return the formula of a foreach operator. It counts `operations` per element, reads all lists of tensors once,
+    and writes a list as large as the first list.
 
     An in-place operator without operations is a copy: the list that it overwrites is not read.
     """

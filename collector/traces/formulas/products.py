@@ -37,7 +37,7 @@ def _multiply(call: Call, first: int, second: int, added: int | None = None, tra
 
 
 def _find_product(a: Shape, b: Shape) -> Shape | None:
-    """Return the shape of the matrix product of two tensors that are no scalars, None if their shapes do not fit."""
+    """Return the shape of the matrix product of two tensors that are not scalars; None if their shapes do not fit."""
     inner = b[0] if len(b) == 1 else b[-2]
     batch = broadcast([a[:-2], b[:-2]])
     if a[-1] != inner or batch is None:
@@ -68,9 +68,9 @@ def _einsum(call: Call) -> Work | None:
 
 
 def _attend(first: int, causal: int, heads_before_length: bool, backward: bool) -> Formula:
-    """Return the formula of attention. Arguments `first` to `first` + 2 are query, key and value, with the dimensions
-    (batch, heads, length, width), or (batch, length, heads, width) without `heads_before_length`. Argument `causal` is
-    is_causal.
+    """Return the formula of attention, forward or `backward`. Arguments `first` to `first` + 2 are query, key and
+    value, with the dimensions (batch, heads, length, width), or (batch, length, heads, width) without
+    `heads_before_length`. Argument `causal` is is_causal.
     """
 
     def estimate(call: Call) -> Work | None:
@@ -126,7 +126,7 @@ def _convolve_transposed(call: Call) -> Work | None:
 
 
 def _repeat(values: Shape, length: int) -> Shape:
-    """Return `length` values: `values` itself, or its first value repeated."""
+    """Return `values` if there are `length` of them, else its first value repeated `length` times."""
     return values if len(values) == length else (values[:1] or (0,)) * length
 
 

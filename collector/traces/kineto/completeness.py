@@ -30,7 +30,7 @@ _LEAST_WITHOUT_KERNEL_FRAC = 0.01
 
 
 def check_completeness(trace: Trace, timed_ns: int = 0) -> list[str]:
-    """Return what is missing or impossible in the trace, a clause each; an empty list for a complete trace.
+    """Return what is missing or impossible in the trace, one clause each; an empty list for a complete trace.
 
     `timed_ns` is the duration of the trace's steps by a clock outside of the trace, 0 if unknown.
     """
@@ -101,8 +101,8 @@ def _check_work(trace: Trace) -> Iterator[str]:
 def _count_beyond(trace: Trace, first_ns: int, last_ns: int) -> int:
     """Return the number of pieces of device work that end impossibly late.
 
-    `first_ns` and `last_ns` are the first and the last start of device work. Impossibly late is an end that lies
-    further behind the last start than the first start lies before the last.
+    `first_ns` and `last_ns` are the first and the last start of device work. An end is impossibly late if the time from
+    the last start to this end is longer than the time from the first start to the last.
     """
     reach_ns = last_ns + max(last_ns - first_ns, START_GAP_NS)
     every = trace.find(trace.is_device_work) if last_ns > first_ns else ()
@@ -139,7 +139,7 @@ def _check_log(log: Log) -> Iterator[str]:
 
 
 def count_events(trace: Trace) -> dict[str, int]:
-    """Map a name to a count: of slices, counters and other events, and of lost, rounded and duplicate events."""
+    """Return the number of slices, counters and other events, and of lost, rounded and duplicate events, by name."""
     log = trace.log
     return {
         "slices": len(trace.columns),

@@ -48,14 +48,14 @@ class Scratch:
         return made
 
     def blocks(self, length: int, size: int | None = None) -> Iterator[slice]:
-        """Yield slices that cover `length` rows, in order. Drop pages after each slice."""
+        """Yield slices that cover `length` rows, in order. Drop pages of memory after each slice."""
         size = size or BLOCK_ROWS
         for start in range(0, length, size):
             yield slice(start, min(start + size, length))
             self.release()
 
     def stretches(self, rows: Ints) -> Iterator[Ints]:
-        """Yield ascending rows in groups of nearby rows. Pages are dropped as in `blocks`."""
+        """Yield ascending rows in groups of nearby rows. Memory pages are dropped after each group, as in `blocks`."""
         if not len(rows):
             return
         edges = np.searchsorted(rows, np.arange(int(rows[0]), int(rows[-1]) + BLOCK_ROWS, BLOCK_ROWS))
@@ -72,7 +72,7 @@ class Scratch:
         return Column(self)
 
     def compute(self, length: int, find: Callable[[slice], Ints], size: int | None = None) -> Ints:
-        """Return an array of `length` values. `find` computes the values of one block of rows. OSError if the disk is
+        """Return an array of `length` values. `find` computes the values of one block. Raises OSError if the disk is
         full.
         """
         column = self.column()
@@ -81,7 +81,7 @@ class Scratch:
         return column.finish()
 
     def numbers(self, length: int) -> Ints:
-        """Return 0, 1, 2 … `length` - 1."""
+        """Return the array 0, 1, 2 … `length` - 1."""
         return self.compute(length, lambda rows: np.arange(rows.start, rows.stop))
 
     def where(self, mask: Mask) -> Ints:
@@ -107,7 +107,7 @@ class Scratch:
         return found.finish()
 
     def partition(self, length: int, find: Callable[[slice], npt.NDArray[Any]], count: int) -> list[Ints]:
-        """Return the rows of each group, in order. `find` maps a block of rows to groups from 0 to `count` - 1."""
+        """Return the rows of each group, in order. `find` maps a block of rows to group numbers, 0 to `count` - 1."""
         sizes = np.zeros(count, np.int64)
         for rows in self.blocks(length):
             sizes += np.bincount(find(rows), minlength=count)
@@ -160,7 +160,7 @@ class Column:
         self._file: Any = None
 
     def append(self, values: npt.NDArray[np.signedinteger[Any]]) -> None:
-        """Add values. OSError if the disk is full."""
+        """Add values. Raises OSError if the disk is full."""
         self._waiting.append(np.ascontiguousarray(values, np.int64))
         self._rows += len(values)
         if self._rows > _SPILLED_ROWS:
@@ -185,7 +185,7 @@ class Column:
 
 
 def _choose_cuts(values: Ints, rows: Ints) -> Ints:
-    """Return values that divide the rows into ranges of about BLOCK_ROWS / 2 rows. The values are chosen from a sample."""
+    """Return values, chosen from a sample, that divide the rows into ranges of about BLOCK_ROWS / 2 rows."""
     sample = np.sort(values[rows[:: max(len(rows) // _SAMPLE_ROWS, 1)]])
     count = 2 * -(-len(rows) // BLOCK_ROWS)
     return np.unique(sample[np.arange(1, count) * len(sample) // count])

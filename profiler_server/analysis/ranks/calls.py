@@ -69,7 +69,7 @@ def is_meeting(name: str) -> bool:
 
 
 def read_calls(rank: RankRun, most: int = MOST_CALLS) -> Calls | None:
-    """Read the first `most` collectives of a rank; None if it has none. Raises TableBrokenError or NewerSchemaError."""
+    """Read a rank's first `most` collectives, in time order; None without any. TableBrokenError or NewerSchemaError."""
     try:
         table = rank.table("collectives", _COLUMNS)
     except TableMissingError:
@@ -104,7 +104,7 @@ def _number_kinds(table: pa.Table) -> tuple[tuple[tuple[str, str], ...], Ints]:
 
 
 def _encode(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
-    """Return the distinct texts of a column, and the index of each row's text. Null is the empty text."""
+    """Return the distinct texts of a column, and the index of each row's text. A null counts as the empty text."""
     coded = column.cast(pa.string()).fill_null("").combine_chunks().dictionary_encode()
     return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
 
@@ -124,9 +124,9 @@ def _count_before(kind: Ints, step: Ints) -> Ints:
 
 
 def _is_counted_by_library(kinds: tuple[tuple[str, str], ...], kind: Ints, index: Ints) -> Mask:
-    """Return a mask of the calls whose index is a sequence number of the communication library. Indexes that Stepscope
-    counts begin at 0.
-    """
+    """Return a mask of the calls whose index is a sequence number of the communication library.
+
+    An index that Stepscope counted begins at 0 in each group."""
     group = number_groups(kinds, kind)
     least = np.full(len(kinds), np.iinfo(np.int64).max)
     np.minimum.at(least, group, index)

@@ -18,8 +18,8 @@ from profiler_server.diagnosis.limits.meetings import (
 class Alignment:
     """The correction of each rank's times to the clock of the first rank.
 
-    A corrected time is time − (`offset_ns` + `drift` · (time − `origin_ns`)). After correction, a rank's end of a call
-    has a distance from the median end over the ranks. `residual_ns` is the 95th percentile of these distances.
+    A corrected time is time − (`offset_ns` + `drift` · (time − `origin_ns`)). `residual_ns` is the 95th percentile of
+    the distances that remain: from each rank's corrected end of a call to the median end over the ranks.
     """
 
     origin_ns: Ints
@@ -54,16 +54,16 @@ def align_clocks(ends_ns: Ints) -> Alignment | None:
 
 
 def measure_spread(times_ns: Ints | Floats, percent: float) -> float:
-    """Return the percentile `percent` (0 to 100) of |time - median over the ranks|. Times are (ranks, calls)."""
+    """Return the percentile `percent` (0 to 100) of |time - median time over the ranks|. Times are (ranks, calls)."""
     middle = np.median(times_ns, axis=0, keepdims=True)
     return float(np.percentile(np.abs(times_ns - middle), percent)) if times_ns.size else 0.0
 
 
 def _fit_drift(times: Ints, left: Floats) -> float:
-    """Return the slope of a line through `left` over the times; 0 for few calls. `left` is the rest in ns after the
-    offset.
+    """Return the slope of a line through `left` over the times; 0 for few calls. `left` is what an offset leaves, in
+    ns.
 
-    Outliers are left out, because they ended late by chance.
+    Calls that ended late by chance are left out as outliers.
     """
     if len(times) < ENOUGH_CALLS or not np.ptp(times):
         return 0.0

@@ -48,7 +48,7 @@ def summarize_collectives(ranks: Sequence[RankSummary]) -> tuple[CollectiveRow, 
 
 
 def list_collectives(ranks: Sequence[RankSummary]) -> Collectives:
-    """Return the collectives of the ranks by rank and name, and the way in which they were timed."""
+    """Return the collectives of the ranks by rank and name, and how their times were compared between ranks."""
     matched = match_ranks(ranks)
     in_windows = not any(rank.calls is not None and (rank.calls.held_ns >= 0).any() for rank in ranks)
     return Collectives(summarize_collectives(ranks), matched.clock, matched.clock_residual_ns, in_windows)
@@ -64,7 +64,7 @@ def _has_one_host(ranks: Sequence[RankSummary]) -> bool:
 
 
 def sum_collectives(matched: Matched, stood: Sequence[int] = ()) -> tuple[CollectiveRow, ...]:
-    """Sum matched calls by rank and name, sorted by both. Steps `stood`, in which the job stood still, are left out."""
+    """Sum matched calls by rank and name, sorted by both, without the steps `stood`, in which the job stood still."""
     wanted = np.flatnonzero(~np.isin(matched.step, list(stood)))
     if not len(wanted):
         return ()
@@ -108,8 +108,8 @@ def find_attended(matched: Matched) -> Mask:
     """Return a mask of the rows whose call has a row of each expected rank.
 
     A rank is expected if it has calls of this kind both before and after the step. A rank that did not wait, such as
-    the last rank, has no row. The rows of the other ranks then show neither the arrival of the last rank nor the length
-    of the transfer.
+    the last rank, may have no row. The rows of the ranks that waited then show neither the arrival of the last rank nor
+    the length of the transfer.
     """
     counted = matched.step >= 0
     shape = (len(matched.kinds), len(matched.ranks))
@@ -139,7 +139,7 @@ def measure_transfers(matched: Matched) -> Ints:
 
 
 def _is_clocked(matched: Matched) -> Mask:
-    """Return a mask of the rows whose call has all of its ranks on a common clock."""
+    """Return a mask of the rows whose call has the times of all of its ranks on a common clock."""
     found: Mask = matched.is_clocked & (
         np.bincount(matched.call, ~matched.is_clocked, matched.count)[matched.call] == 0
     )
@@ -154,7 +154,7 @@ def _of_call(reduce: np.ufunc, matched: Matched, values: Ints) -> Ints:
 
 
 def _find_last(matched: Matched, lateness: Ints) -> Mask:
-    """Return a mask of the rows whose rank came last to its call. Of equal ranks, the first counts.
+    """Return a mask of the rows whose rank came last to its call. Of equally late ranks, only the first row is marked.
 
     The lateness that `measure_calls` returns decides; where it is missing, the argument `lateness` decides.
     """
@@ -179,8 +179,8 @@ def _find_last(matched: Matched, lateness: Ints) -> Mask:
 class _Joined:
     """The calls of all ranks, one row per call and rank.
 
-    `members` is the number of ranks that made the call; it is 1 if the row of any expected rank is missing.
-    """
+    `members` is the number of ranks that made the call; it is 1 if the row of an expected rank is missing
+    (`find_attended`)."""
 
     duration_ns: Ints
     bytes: Ints
@@ -271,7 +271,7 @@ def find_slowest(matched: Matched, step_ns: float, stood: Sequence[int] = ()) ->
 
 
 def _part(matched: Matched, rows: Ints) -> Iterator[Ints]:
-    """Yield for each group the rows of its calls in time order, taken from the rank with most calls."""
+    """Yield for each group the rows of its calls in time order, taken from the rank with most calls in this group."""
     group = number_groups(matched.kinds, matched.kind[rows])
     order = np.argsort(group, kind="stable")
     for own in np.split(rows[order], np.flatnonzero(np.diff(group[order])) + 1):
@@ -301,8 +301,8 @@ def _compare(matched: Matched, own: Ints, times: Floats) -> Iterator[SlowCall]:
 def _expect(place: _Place, others: Sequence[_Place]) -> float:
     """Return the expected time of a call in ns.
 
-    Each other call gives an upper bound, and the expected time is their median. Smaller calls are left out if there are
-    enough others.
+    Each of `others` gives an upper bound for this time, and the expected time is the median of the bounds. Calls with
+    fewer bytes are left out if enough larger ones remain.
     """
     longer = [other for other in others if other.bytes >= place.bytes]
     chosen = longer if len(longer) >= LEAST_OTHERS else others

@@ -1,8 +1,8 @@
 """The first collective of a group at which the ranks of a job diverged, from the calls that each rank recorded.
 
 All ranks of a group call the same collectives in the same order. Only calls that every rank records are compared. Three
-kinds of calls are not: calls between two ranks, reductions of DDP (each rank reads them at its own pace), and calls in
-steps of a detailed window.
+kinds of calls are not compared: calls between two ranks, reductions of DDP (each rank reads them at its own pace), and
+calls in steps of a detailed window.
 
 If a rank lacks a call and recorded no later one, it has either left the call out or is only late. The progress of its
 training decides. The rank has left the call out if it has ended, or if it has reached a later step or backward than the
@@ -61,7 +61,7 @@ class Calls:
     is_thin: bool
 
     def lists(self, step: int) -> bool:
-        """Return whether the rank records all its calls in a step. True also if it has not reached the step."""
+        """Return whether the rank records all its calls in a step. True also if the rank has not reached the step."""
         if step > self.last_step:
             return True
         return step not in self.detailed and (not self.is_thin or bool((self.step == step).any()))
@@ -114,10 +114,10 @@ class Course:
 
     @cached_property
     def _tail(self) -> tuple[int | None, int, Ints]:
-        """Return three values: the end of the last finished step, its number, and the start of each backward after it.
+        """Return three values: the end of the last finished step in ns, its number, and the start of each backward
+        after it.
 
-        The end is None if the rank finished no step, or if no phase was recorded after the step.
-        """
+        The end is None if the rank finished no step, or if no phase was recorded after the step."""
         steps = self._rank.table("steps", ("kind", "step", "start_ns", "duration_ns"))
         steps = steps.filter(is_kind(steps, "train"))
         ends = read_integers(steps, "start_ns") + read_integers(steps, "duration_ns")
@@ -136,8 +136,8 @@ class Course:
 
 @dataclass(frozen=True)
 class Divergence:
-    """A collective (`meeting`) at which `ranks` diverged from the others. With `is_left_out`, they left this collective
-    out; otherwise they entered another one, `called`.
+    """A collective (`meeting`) at which `ranks` diverged from the other ranks. With `is_left_out`, `ranks` left this
+    collective out; otherwise `ranks` entered the collective `called` instead.
     """
 
     ranks: tuple[int, ...]
@@ -242,7 +242,7 @@ def _find_gone_past(
 ) -> Divergence | None:
     """Return the divergence of the ranks that certainly left out the last call and went on; None if no rank did.
 
-    The training of these ranks has progressed further than that of the ranks inside the call.
+    The training of these ranks has progressed further than that of the ranks that wait in the call.
     """
     most = max((len(calls.step) for calls in members), default=0)
     stand = [calls for calls in members if len(calls.step) == most]
@@ -269,7 +269,7 @@ def _find_gone_past(
 def _find_stand(stand: Sequence[Calls], courses: Mapping[int, Course]) -> Place | None:
     """Return the place in the training at which the ranks of `stand` entered their last call.
 
-    None if they entered it at different places, or if one of them has made further progress since.
+    None if they entered this call at different places, or if one of them has made further progress since.
     """
     entered = {courses[calls.rank].find_place(int(calls.start_ns[-1])) for calls in stand}
     lasts = {courses[calls.rank].last for calls in stand}
@@ -278,7 +278,7 @@ def _find_stand(stand: Sequence[Calls], courses: Mapping[int, Course]) -> Place 
 
 def _find_first_difference(members: Sequence[Calls]) -> int | None:
     """Return the first index in the calls at which a rank has another call or step than the rank with most calls; None
-    without a difference.
+    if there is no difference.
     """
     longest = max(members, key=lambda calls: len(calls.step))
     places = []
@@ -315,7 +315,7 @@ def _does_usual(calls: Calls, place: int, step: int) -> bool:
 
 
 def _has_left_out(calls: Calls, place: int, step: int, left_out: int) -> bool:
-    """Return whether a rank skipped the call `left_out`, judged by its next call and its calls in the previous step."""
+    """Return whether a rank skipped the call `left_out`, judged by its next call and its calls of the previous step."""
     if int(calls.step[place]) > step:
         return True
     usual, within, did = calls.find_usual(step), place - int(np.searchsorted(calls.step, step)), int(calls.kind[place])

@@ -40,8 +40,8 @@ class RankEnd:
     """The end of one rank. `by` is the exception that ended it, "" for none. `death` is how its process ended while it
     recorded.
 
-    Decisions use `by`; `shown` is its redacted form for display. `place` is the rank's last position in the training.
-    `settles`: the process ended so recently that the reason may still be written.
+    Decisions use `by`; `shown` is the redacted form of `by` for display. `place` is the rank's last position in the
+    training. `settles`: the process ended so recently that the reason may still be written.
     """
 
     rank: int
@@ -65,7 +65,7 @@ class RankEnd:
 
 
 def find_end(run: Run) -> End | None:
-    """Return how a job ended too early, or where it stands still; None if it did neither, or if this is unknown."""
+    """Return how a job ended too early, or where it stands still; None if neither happened, or if this is unknown."""
     if run.manifest.is_imported:
         return find_hang(run)
     ranks = [run.read_rank(number) for number in run.ranks[:MOST_RANKS]]
@@ -78,7 +78,7 @@ def find_end(run: Run) -> End | None:
 
 
 def count_ended(run: Run) -> int:
-    """Return the number of steps of a job: the largest number of the first eight ranks; 0 for a job without steps."""
+    """Return the number of steps of a job: the largest number over its first eight ranks; 0 for a job without steps."""
     return max((_count_steps(run.read_rank(number)) for number in run.ranks[:8]), default=0)
 
 
@@ -131,7 +131,7 @@ def _find_parted(ranks: Sequence[RankRun], ends: Sequence[RankEnd]) -> LeftOut |
 
 def _find_first_dead(dead: Sequence[RankEnd], others_lost_it: bool) -> RankEnd | None:
     """Return the rank whose death ended the other ranks; None if several ranks may have died first. `others_lost_it`:
-    other ranks lost their connection.
+    other ranks lost their connection to a rank.
     """
     own = [end for end in dead if end.death.signal not in _FROM_OUTSIDE]
     if len(own) == 1:
@@ -142,13 +142,13 @@ def _find_first_dead(dead: Sequence[RankEnd], others_lost_it: bool) -> RankEnd |
 
 
 def _is_tidied(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> bool:
-    """Return whether ranks lost a connection before the first death. Then a launcher ended the dead ranks."""
+    """Return whether ranks lost a connection before the first death. Then a launcher ended the ranks in `dead`."""
     died = [end.died_unix_ns for end in dead if end.died_unix_ns is not None]
     return bool(lost) and len(died) == len(dead) and min(end.ended_unix_ns for end in lost) < min(died)
 
 
 def _slept(dead: RankEnd, lost: Sequence[RankEnd]) -> bool:
-    """Return whether a rank stood still before the communication of other ranks failed, and ended after this failure."""
+    """Return whether the rank `dead` stood still before the communication of other ranks failed, and ended later."""
     stood = dead.place is not None and dead.place.still is not None and dead.place.still.for_ns >= STILL_NS
     return stood and _is_tidied([dead], lost)
 
@@ -164,7 +164,7 @@ def _find_behind(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> Stop | Non
 
 
 def _find_stop(ended: Sequence[RankEnd]) -> Stop | None:
-    """Return which ranks waited for which, if ranks ended without an error of their own; None without a long wait."""
+    """Return which ranks waited for which, if ranks ended without an error of their own; None if none waited long."""
     places = [end.place for end in ended if end.place is not None]
     stop = explain_positions(places) if len(places) > 1 else None
     if stop is None:

@@ -1,4 +1,4 @@
-"""The ways in which a job ends early or hangs. They are a closed set of types, each with exactly the known facts."""
+"""The ways in which a job ends early or hangs: a closed set of types, each with exactly the facts known then."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Cause = Literal["missing", "mismatch", "network", "no_dump", "overwritten", "pai
 
 @dataclass(frozen=True)
 class Call:
-    """A collective that one rank entered. `place` is the call outside of torch, such as `train.py:88 in step`; "" if
-    unknown.
+    """A collective that one rank entered. `place` is the line outside of torch that made the call, such as `train.py:88
+    in step`; "" if unknown.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Hang:
     that hangs.
 
     `missing` are ranks that never entered the collective; `waiting` are the ranks inside. `last` maps a missing rank to
-    the number of its last earlier call, and this call, if known. For a `pair`, a send or receive, `last` is the call of
+    its last earlier call and the number of this call, if known. For a `pair`, a send or receive, `last` is the call of
     the rank that waits longest. `differing` describes the calls of the ranks whose call does not match. For a hang from
     NCCL's status, `told` is the whole sentence, and ranks are numbered within the communicator.
     """
@@ -56,8 +56,8 @@ class Hang:
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective with the properties that must agree between ranks. `bytes` is None and `dtype` "" where they may
-    differ.
+    """A collective with the properties that must be the same on all ranks. `bytes` is None and `dtype` "" where ranks
+    may differ.
     """
 
     name: str
@@ -103,8 +103,8 @@ class Mismatch:
 class Raised:
     """An exception of a script.
 
-    `ranks` raised it; empty for a job of one process. `lost` is the number of other ranks that only lost their
-    connection. `steps` is the number of finished steps on the rank that raised first.
+    `ranks` are those that raised it; empty for a job of one process. `lost` is the number of other ranks that only lost
+    their connection. `steps` is the number of finished steps on the rank that raised first.
     """
 
     ranks: tuple[int, ...]
@@ -137,7 +137,7 @@ class Killed:
 
 @dataclass(frozen=True)
 class CutOff:
-    """`ranks` died, and it is unknown which of them died first; empty for a job of one process.
+    """`ranks` died, and which of them died first is unknown; `ranks` is empty for a job of one process.
 
     `signal` ended all of them; None if unknown.
     """

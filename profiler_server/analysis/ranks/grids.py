@@ -1,4 +1,4 @@
-"""The figures of the map on the Ranks page: work, memory and computing rate of each rank over its steps."""
+"""The figures of the map on the Ranks page: time, waits, memory and computing rate of each rank over its steps."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class StepValues:
 
 
 def grid_figure(run: Run, ranks: Sequence[RankSummary], shown: Sequence[RankSummary], figure: str) -> RankGrid | None:
-    """Return a figure of the shown ranks, by rank and stretch of steps (a cell); None if it is not known for these
-    ranks.
+    """Return a figure of the shown ranks, by rank and stretch of steps (a cell); None if the figure is unknown for
+    these ranks.
 
     For `own`, `step`, `sample` (time per sample) and phases, a cell has the mean over its steps. For `wait`, it has the
-    rank's wait for the last rank. For `memory`, `busy` and `flops`, it has the maximum.
+    rank's mean wait for the last rank. For `memory`, `busy` and `flops`, it has the maximum.
     """
     if figure == "wait":
         return _grid_waits(ranks, shown)
@@ -95,7 +95,7 @@ def _grid_waits(ranks: Sequence[RankSummary], shown: Sequence[RankSummary]) -> R
 
 
 def _grid_samples(run: Run, ranks: Sequence[RankSummary], read: Callable[[RankRun], StepValues]) -> RankGrid | None:
-    """Return the maximum in each cell; None if fewer than two ranks have samples."""
+    """Return the maximum of a sampled figure in each cell; None if fewer than two ranks have samples."""
     found = {rank.rank: read(run.read_rank(rank.rank)) for rank in ranks if rank.steps}
     known = [values for values in found.values() if len(values.step)]
     if len(known) < 2:
@@ -122,10 +122,10 @@ def _read_busy(rank: RankRun) -> StepValues:
 
 
 def _read_samples(rank: RankRun, metric: str, source: str) -> StepValues:
-    """Return the values of a metric by step, from the source with the largest mean; nothing if unrecorded or
-    unreadable.
+    """Return the values of a metric by step, from the source with the largest mean; empty if not recorded or not
+    readable.
 
-    A sample is valid until the next sample, because half a second may be many steps.
+    A value holds until the next sample, because half a second between samples may be many steps.
     """
     try:
         if rank.status("resources").state != "there":

@@ -17,7 +17,7 @@ from profiler_server.facts.ranks import MOST_RANKS
 
 
 def find_hang(run: Run) -> Hang | None:
-    """Return the collective that hangs. None if every collective ended, or if neither dumps nor a status were imported."""
+    """Return the collective that hangs. None if every collective ended, or if no dumps and no status were imported."""
     if not run.manifest.is_imported:  # its ranks have no dumps, and there may be very many of them
         return None
     dumps = _read_dumps(run)
@@ -37,8 +37,8 @@ def find_hang(run: Run) -> Hang | None:
 class _Group:
     """A process group: its ranks, if a dump lists them, and the collectives of each rank as calls[rank][number].
 
-    `entered` maps a rank to the highest number that it is known to have entered. `silent` are ranks whose dumps have no
-    call of the group left, because later calls overwrote them.
+    `entered` maps a rank to the highest number of a call that the rank is known to have entered. `silent` are ranks
+    whose dumps have no call of the group left, because later calls overwrote them.
     """
 
     name: str
@@ -55,8 +55,8 @@ class _Group:
     def list_open(self) -> list[int]:
         """Return the number of each call that did not end, once for each rank inside the call.
 
-        A call has ended for all ranks if every rank entered it and at least one rank left it. The dumps of the other
-        ranks are then only older.
+        A call has ended for all ranks if every rank entered it and at least one rank left it. If another rank's dump
+        then shows the call as open, this dump is only older.
         """
         left = {number for calls in self.calls.values() for number, call in calls.items() if call.is_completed}
         # A dump that was overwritten up to a call that ended: those before it in the group have ended, too.
@@ -120,7 +120,7 @@ def _explain(group: _Group, sequence: int, dumped: Sequence[int]) -> Hang:
 
 
 def _describe(call: Call) -> str:
-    """Return the name and size of a call, which must agree between ranks.
+    """Return the name and size of a call as text; both must be the same on all ranks.
 
     Gathers, scatters and all-to-alls get no size, because their sizes may differ.
     """
@@ -223,7 +223,7 @@ def find_held(run: Run) -> Hang | None:
     """Return the communicator that hangs; None if no communicator hangs or no status was imported.
 
     Of several, one with a rank that does not answer is chosen first, then one that failed, then the one with the
-    smallest share of ranks behind. (Ranks that wait there fall behind in other communicators.)
+    smallest share of ranks behind, because ranks that wait there fall behind in other communicators.
     """
     groups = _read_groups(run)
     judged = (_find_lost(group) or _find_failed(group) or _find_behind(group) for group in groups)
@@ -240,7 +240,7 @@ def find_held(run: Run) -> Hang | None:
 
 
 def describe_status(run: Run) -> str:
-    """Return a description of a status without a fault, or "" for a run without a status."""
+    """Return a description of NCCL's status for a job without a fault; "" for a run without a status."""
     groups = _read_groups(run)
     if not groups:
         return ""
@@ -283,7 +283,7 @@ def _find_behind(group: _Communicator) -> Hang | None:
 
 
 def _list_levels(members: Mapping[int, _Member], name: str) -> dict[int, list[int]]:
-    """Return the ranks by the number of calls named `name` that they launched, the lowest number first."""
+    """Map each number of launched calls `name` to the ranks that launched this many, the lowest number first."""
     levels: dict[int, list[int]] = {}
     for rank, member in members.items():
         if name in member.counts:

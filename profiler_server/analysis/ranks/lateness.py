@@ -27,10 +27,10 @@ class Lateness:
     """The lateness of the ranks (rows, indexes in `ranks`) at their meetings.
 
     `late_ns` is (ranks, meetings), relative to the median of the ranks, and NaN for ranks outside the meeting's group.
-    `step` is the step of each meeting. `residual_ns` has two percentiles, the 50th and the 95th: of the distance of a
-    rank's own work plus waiting from the median of the ranks. `partly` are steps in which some work is unknown: the
-    work before a group's very first meeting. `group` is the number of each meeting's process group, None for a single
-    group.
+    `step` is the step of each meeting. `residual_ns` are the 50th and the 95th percentile of a distance: from a rank's
+    own work plus waiting to the median of this sum over the ranks. `partly` are steps in which some work is unknown:
+    the work before a group's very first meeting. `group` is the number of each meeting's process group, None for a
+    single group.
 
     Extra work of a rank makes it late in each of its groups. So sums over groups do not add the groups: per step they
     use the group with the largest value.
@@ -51,14 +51,14 @@ class Lateness:
 
     @property
     def last(self) -> Ints:
-        """Return the row of the last rank at each meeting. Of equally late ranks, the first counts."""
+        """Return the row of the rank that comes last to each meeting. Of equally late ranks, the first counts."""
         found: Ints = np.argmax(np.nan_to_num(self.late_ns, nan=-np.inf), axis=0)
         return found
 
     @property
     def margin_ns(self) -> Floats:
-        """Return the time in ns from the second-last to the last rank at each meeting. The meeting can gain at most
-        this if only the last rank comes earlier.
+        """Return the time in ns from the second-last to the last rank at each meeting. This is the most that the
+        meeting gains if only the last rank comes earlier.
         """
         known = np.sort(np.nan_to_num(self.late_ns, nan=-np.inf), axis=0)
         found: Floats = known[-1] - known[-2]
@@ -66,7 +66,7 @@ class Lateness:
 
     @property
     def waited_ns(self) -> Floats:
-        """Return the mean wait for the last rank at each meeting, over the ranks of the meeting."""
+        """Return the wait for the last rank at each meeting in ns, averaged over the ranks of the meeting."""
         found: Floats = np.nanmax(self.late_ns, axis=0) - np.nanmean(self.late_ns, axis=0)
         return found
 
@@ -86,7 +86,7 @@ class Lateness:
         return self._keep(~np.isin(self.step, np.array(steps, np.int64)))
 
     def drop_unusual(self, first: int, unusual: Ints) -> Lateness:
-        """Return the lateness at the meetings from step `first` on, without those in `unusual` steps.
+        """Return the lateness at the meetings from step `first` on, without the meetings in `unusual` steps.
 
         Steps in which some work is unknown are dropped, too, if other steps remain. Meetings outside of steps stay only
         if no meeting is in a step.
@@ -114,7 +114,7 @@ class Lateness:
         return steps, np.where(np.isfinite(late), late, 0.0).T
 
     def sum_most(self, value: Floats) -> float:
-        """Return the sum of `value`, one per meeting. In each step, only the group with the largest sum counts."""
+        """Return the sum of `value` (one per meeting). In each step, only the group with the largest sum counts."""
         steps, place = np.unique(self.step, return_inverse=True)
         most = np.zeros(len(steps))
         for chosen in self._list_groups():
@@ -122,7 +122,7 @@ class Lateness:
         return float(most.sum())
 
     def sum_blame(self) -> Floats:
-        """Return for each rank how much later than the second-last rank it came, in ns, summed over the meetings at
+        """Return for each rank the time in ns by which it came after the second-last rank, summed over the meetings at
         which it came last.
         """
         steps, place = np.unique(self.step, return_inverse=True)
@@ -135,7 +135,7 @@ class Lateness:
         return found
 
     def sum_gain(self, slow: Sequence[int]) -> float:
-        """Return how much earlier the meetings would begin without the ranks in rows `slow`: a sum in ns."""
+        """Return by how many ns the meetings would begin earlier without the ranks in rows `slow`, summed."""
         late = np.nan_to_num(self.late_ns, nan=-np.inf)
         rest = late[~np.isin(self.ranks, slow)].max(axis=0, initial=-np.inf)
         # A meeting of only these ranks delays no other rank.
@@ -185,7 +185,7 @@ def _measure_group(matched: Matched, group: Meetings) -> Floats:
 
 
 def _sum_elsewhere(matched: Matched, group: Meetings) -> Floats:
-    """Return each rank's wait in other groups between two meetings of this group, in ns. Such waiting is no own work.
+    """Return each rank's wait in other groups between two meetings of this group, in ns. This wait is not own work.
 
     Calls that only some ranks have recorded are left out, because the same wait is unknown for the other ranks.
     """

@@ -73,7 +73,7 @@ class Matched:
 
     def find_rows(self, row: int, among: Mask) -> Ints:
         """Return the indexes of the calls that belong to the rank at index `row` and are in the mask `among`. The calls
-        of a rank are stored one after the other.
+        of one rank are contiguous.
         """
         begin, end = np.searchsorted(self.row_of, (row, row + 1)).tolist()
         found: Ints = begin + np.flatnonzero(among[begin:end])
@@ -140,13 +140,13 @@ def match_calls(calls: Mapping[int, Calls], one_clock: bool) -> Matched:
 
 
 def _is_passed_by(own: Calls) -> Mask:
-    """Return a mask of the calls that did not delay the training: it hardly waited at the end of the call."""
+    """Return a mask of the calls that did not delay the training, because it hardly waited for the end of the call."""
     return is_awaited_later(own.waiting_ns, own.duration_ns) & (own.waiting_ns < LEAST_HELD_NS)
 
 
 def is_awaited_later(waiting_ns: Ints, duration_ns: Ints) -> Mask:
-    """Return a mask of asynchronous calls: the training went on after their start, and waited for only a small part of
-    them.
+    """Return a mask of asynchronous calls: the training continued after the start, and waited for only a small part of
+    the call.
     """
     return waiting_ns < AT_ONCE_FRAC * duration_ns
 
@@ -242,7 +242,7 @@ def _find_apart(found: Matched, common: Meetings) -> dict[int, int]:
 
 
 def _part_calls(found: Matched, meetings: Sequence[Meetings], alone: Mask) -> Matched:
-    """Return the calls. Each row in `alone` gets a call number of its own, as if no other rank made its call."""
+    """Return the calls. Each row in `alone` gets a new call number, as if no other rank made the call of this row."""
     numbers = np.where(alone, found.count + np.arange(len(found.call)), found.call)
     known, call = np.unique(numbers, return_inverse=True)
     moved = tuple(replace(group, call=np.searchsorted(known, group.call)) for group in meetings)
@@ -264,8 +264,8 @@ def _choose_alignment(common: Meetings, one_clock: bool) -> Alignment | None:
 def _find_common(found: Matched, rows: Ints) -> Meetings | None:
     """Return the meetings that all ranks of a group have; None if no two ranks share a meeting.
 
-    A rank with few meetings was cut short, or recorded other steps. It is left out, unless enough meetings of all ranks
-    remain.
+    A rank with few meetings ended early, or recorded other steps than the rest of the group. It is left out, unless
+    enough meetings of all ranks remain.
     """
     owners, owner = np.unique(found.row_of[rows], return_inverse=True)
     known, place = np.unique(found.call[rows], return_inverse=True)
@@ -333,8 +333,8 @@ def _miss(begin_ns: Ints, end_ns: Ints) -> Mask:
 
 
 def _leave_apart(end_ns: Ints) -> Mask:
-    """Return a mask of the ranks that leave far from the first rank. It is empty unless each of the two sets of ranks
-    leaves together.
+    """Return a mask of the ranks that leave collectives at other times than the first rank. It is empty unless each of
+    the two sets of ranks leaves together.
     """
     apart = np.median(np.abs(end_ns - end_ns[:1]), axis=1)
     found: Mask = apart > TOGETHER_NS

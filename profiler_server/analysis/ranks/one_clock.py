@@ -37,7 +37,7 @@ class RankClock:
 
     A clock is `known` for the first rank, for ranks on the same host, and for aligned ranks. An unknown clock has no
     shift, and `lack` is the reason. `apart_ns` is the 95th percentile of the time between both ranks' ends of the
-    `calls` common collectives. It is None with too few collectives.
+    `calls` common collectives, after conversion. It is None with too few collectives.
     """
 
     rank: int
@@ -62,7 +62,7 @@ class RankClock:
         return self.anchor_ns + round(since / (1 + self.drift))
 
     def behind(self, between: RankClock) -> RankClock:
-        """Return this clock relative to the first rank. `self` is relative to a rank whose own clock is `between`."""
+        """Return this clock relative to the first rank. `self` is relative to the rank of the clock `between`."""
         if between.known == "reference":
             return self
         onto = int(between.place(np.array([self.anchor_ns + self.shift_ns], np.int64))[0])
@@ -127,9 +127,7 @@ _MOST_DETAILED = 1_000
 
 
 def prefer_detailed(example: Example | None, run: Run) -> Example | None:
-    """Return the ranks of `example` with the nearest step that all of them recorded in detail. Without such a step, or
-    for None, return `example`.
-    """
+    """Return `example` with the nearest step that all its ranks recorded in detail; unchanged if there is none."""
     if example is None or example.step is None:
         return example
     steps = [_read_detailed(run.read_rank(rank)) for rank in example.ranks]
@@ -147,9 +145,7 @@ def _read_detailed(rank: RankRun) -> set[int]:
 
 
 def choose_example(ranks: Sequence[RankSummary]) -> Example | None:
-    """Return ranks to view together: the slowest rank and the longest waiting ranks, in a typical step. None for fewer
-    than two ranks.
-    """
+    """Return the slowest rank and the longest waiting ranks, in a typical step; None for fewer than two ranks."""
     known = [rank.rank for rank in ranks if rank.steps]
     if len(known) < 2:
         return None

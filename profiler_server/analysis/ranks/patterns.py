@@ -55,8 +55,8 @@ def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
 
 
 def find_starvation(excess_ns: float, starved_ns: float, others_ns: float) -> tuple[Cause, ...]:
-    """Return the lack of a processor as the cause of a late rank; empty if it explains too little of the lateness
-    `excess_ns`.
+    """Return the lack of a processor as the cause of a late rank; empty if it explains too little of the rank's
+    lateness `excess_ns`.
 
     `starved_ns` is how long the rank was ready to run in a step but had no processor; `others_ns` is the median of this
     time over the other ranks.
@@ -68,11 +68,11 @@ def find_starvation(excess_ns: float, starved_ns: float, others_ns: float) -> tu
 
 
 def find_uneven_work(together: StepsTogether) -> float | None:
-    """Return the correlation of forward time and backward time over ranks and steps; None if it is low, or if these
-    times hardly vary.
+    """Return the correlation of forward time and backward time over ranks and steps; None if the correlation is low, or
+    if these times hardly vary.
 
-    Constant differences between ranks, and between steps of all ranks, are removed first. They come from a slow device
-    or a slow step, not from unequal input.
+    Constant differences between ranks, and between steps of all ranks, are removed first. Such differences come from a
+    slow device or a slow step, not from unequal input.
     """
     if len(together.step) < limits.LEAST_MEETINGS:
         return None
@@ -112,7 +112,7 @@ def _take_off(values: Floats) -> Floats:
 
 
 def find_pause(lateness: Lateness, together: StepsTogether, step_ns: float) -> Pause | None:
-    """Return occasional long waits for one rank; None if they take little time or are frequent.
+    """Return occasional long waits for one rank; None if such waits take little time in total, or are frequent.
 
     The rank may have lost its time in the step of the wait, or at the end of the step before.
     """
@@ -140,7 +140,7 @@ def find_pause(lateness: Lateness, together: StepsTogether, step_ns: float) -> P
 
 
 def _find_longest(together: StepsTogether, rank: int, step: int) -> int:
-    """Return the number `step` or `step` - 1, whichever step has more own work of the rank (time without collectives)."""
+    """Return `step` or `step` - 1, whichever step has more own work of the rank (time without collectives)."""
     if rank not in together.ranks:
         return step
     own = together.own_ns[together.ranks.index(rank)]
@@ -170,8 +170,8 @@ def find_handover(comparison: RankComparison, ranks: Sequence[int], steps: Ints,
 
 
 def find_stretch(steps: Ints, against_ns: Floats, step_ns: float) -> Stretch | None:
-    """Return the steps in which a rank is late, if its lateness begins or ends within the run; None if this is not
-    clear.
+    """Return the steps in which a rank is late, if its lateness begins or ends within the run; None without a clear
+    begin or end.
 
     `against_ns` is the rank's lateness relative to the other ranks in each step. The steps are divided at the point
     with the largest sum of squares between both sides (Scott and Knott, 1974).
@@ -203,10 +203,10 @@ def find_stretch(steps: Ints, against_ns: Floats, step_ns: float) -> Stretch | N
 def find_turns(
     comparison: RankComparison, lateness: Lateness, late_ns: Floats, together: StepsTogether, starved_ns: float
 ) -> Turns | None:
-    """Return a summary of ranks that take turns as the last rank; None if they do not, or if it costs little.
+    """Return a summary of ranks that take turns as the last rank; None if they do not take turns, or if this costs
+    little.
 
-    `starved_ns` is how long a rank was ready to run in the mean step but had no processor.
-    """
+    `starved_ns` is how long a rank was ready to run in the mean step but had no processor."""
     steps, step_ns = late_ns.shape[1], comparison.step_ns
     counts = np.bincount(np.argmax(late_ns, axis=0), minlength=len(lateness.ranks))
     waited = lateness.sum_most(lateness.waited_ns) / steps
@@ -236,7 +236,7 @@ def _is_one_phase(causes: Sequence[Cause], together: StepsTogether) -> bool:
 def _expect_wait(lateness: Lateness) -> float:
     """Return the wait for the last rank per step, in ns, that the usual variation of the ranks alone would cause.
 
-    It is infinite for few ranks, because their usual spread is unknown.
+    The wait is infinite for few ranks, because their usual spread is unknown.
     """
     ranks = len(lateness.ranks)
     if ranks < limits.LEAST_RANKS:
@@ -248,8 +248,8 @@ def _expect_wait(lateness: Lateness) -> float:
 def weigh_longest(late_ns: Floats, row: int) -> tuple[int, int] | None:
     """Return the number of long waits in which rank `row` came last, and the number of all long waits.
 
-    None if this may be chance, or if the long waits are not most of the delay by this rank. `late_ns` is (ranks,
-    steps). A wait is the time from the second-last to the last rank.
+    None if the first number may be chance, or if the long waits are not most of the delay by this rank. `late_ns` is
+    (ranks, steps). A wait is the time from the second-last to the last rank.
     """
     margin, is_long = mark_long(late_ns)
     is_last = np.argmax(late_ns, axis=0) == row

@@ -89,7 +89,7 @@ def _want(run: Run, prepare: Callable[[tuple[RankSummary, ...]], None]) -> Wante
 
 
 def summarize_some(run: Run, numbers: Sequence[int]) -> tuple[RankSummary, ...]:
-    """Summarise some ranks of a run. A rank without steps, as in imported traces, gets figures of its collectives."""
+    """Summarise some ranks of a run. A rank without steps, as in some imports, gets figures of its collectives."""
     most_calls = choose_calls(min(len(run.ranks), MOST_RANKS))
     return tuple(_add_calls(run, summarize_rank(run.read_rank(rank), most_calls)) for rank in numbers)
 
@@ -104,7 +104,7 @@ def choose_calls(ranks: int) -> int:
     """Return the number of collectives to read of each of `ranks` ranks: `MOST_CALLS`, or for many ranks a smaller
     power of two.
 
-    With powers of two, one more rank seldom changes the number.
+    With powers of two, the number seldom changes when a rank is added.
     """
     room = MOST_CALLS_OF_ALL // max(ranks, 1)
     return min(MOST_CALLS, max(1 << max(room.bit_length() - 1, 0), LEAST_CALLS))
@@ -126,8 +126,8 @@ def _is_live(summary: RankSummary) -> bool:
 
 
 def _renew(rank: RankRun, summary: RankSummary) -> RankSummary:
-    """Return a kept summary with the present state of the rank. The state can change without a change of a file, when a
-    process dies.
+    """Return a kept summary with the present state of the rank. The state can change without a change of a file, namely
+    when a process dies.
     """
     try:
         return replace(summary, state=rank.state)
@@ -253,7 +253,7 @@ _MOST_TEXT = 100
 
 
 def read_ddp(facts: Mapping[str, Any]) -> Ddp | None:
-    """Return the recorded facts on DistributedDataParallel; None without valid ones."""
+    """Return the recorded facts on DistributedDataParallel; None if missing or invalid."""
     noted = facts.get("ddp")
     if not isinstance(noted, Mapping):
         return None

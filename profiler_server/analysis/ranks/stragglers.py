@@ -1,4 +1,4 @@
-"""The rank that the others wait for, how certain this is, and the cause. Rules and pages share this one answer."""
+"""The rank that the others wait for, the certainty of this verdict, and the cause. Rules and pages share the answer."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def judge_ranks(ranks: Sequence[RankSummary]) -> RankVerdict:
 
 
 def measure_waits(ranks: Sequence[RankSummary]) -> tuple[tuple[int, ...], Ints, Floats] | None:
-    """Return ranks, steps, and each rank's wait for the last rank in each step, in ns; None if unknown."""
+    """Return ranks, steps, and the wait for the last rank in ns as (ranks, steps); None if the lateness is unknown."""
     lateness = _recall(ranks)[1]
     if lateness is None:
         return None
@@ -81,10 +81,10 @@ def measure_waits(ranks: Sequence[RankSummary]) -> tuple[tuple[int, ...], Ints, 
 
 
 def measure_own(ranks: Sequence[RankSummary], pause: Pause | None = None) -> dict[int, float]:
-    """Return the own work of each rank in the mean step. It includes work between steps that other ranks do not have.
+    """Return the own work of each rank in the mean step, in ns, with the work between steps that other ranks do not
+    have.
 
-    Steps of `pause` are left out.
-    """
+    Steps of `pause` are left out."""
     if pause is not None:
         together = put_together({rank.rank: rank.together for rank in ranks}).drop(pause.steps)
         own = together.own_ns.mean(axis=1).tolist() if len(together.step) else []
@@ -183,7 +183,7 @@ def _judge_lateness(
 
 
 def _average_again(rank: RankSummary, together: StepsTogether) -> RankSummary:
-    """Return a rank with its means taken over the steps of `together`."""
+    """Return a rank's summary with its means taken over the steps of `together`."""
     if rank.rank not in together.ranks or not len(together.step):
         return rank
     row = together.ranks.index(rank.rank)

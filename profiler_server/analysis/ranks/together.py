@@ -1,5 +1,5 @@
-"""The common steps of several ranks, and all steps of a rank summed over stretches. With stretches, long runs take no
-more room than short ones.
+"""The common steps of several ranks, and all steps of a rank summed over stretches of steps. With stretches, long runs
+take no more memory than short runs.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The dependency graph of a recorded window: its replay as recorded, its replay with changes, and its critical path."""
+"""The dependency graph of a detailed window: its replay as recorded, its replay with changes, and its critical path."""

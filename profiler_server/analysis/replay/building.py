@@ -1,4 +1,4 @@
-"""Build the graph of a window: number its nodes, then find the dependencies of each node and the host time before it."""
+"""Build the graph of a window: number its nodes, then find each node's dependencies and the host time before it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from profiler_server.diagnosis.limits.replay import CALL_RETURN_NS, GAP_NS, LAG_
 
 @dataclass(frozen=True)
 class Segments:
-    """Time ranges of one thread, in order. `owner` is the row of the innermost slice, -1 for none."""
+    """Time ranges of one thread, in order. `owner` is the row of the innermost slice around a range, -1 for none."""
 
     start_ns: Ints
     end_ns: Ints
@@ -175,8 +175,8 @@ def _chain_thread(draft: _Draft, track: int) -> None:
 
 
 def _link_launches(draft: _Draft) -> Ints:
-    """Link device work to its launch, and return the node of each slice. A call inside another call has the node of the
-    outer call.
+    """Link device work to its launch, and return the node of each slice. A call nested in another call has the node of
+    the outer call.
     """
     window, points = draft.window, draft.points
     node_of_row = np.full(len(window.ids), -1, np.int64)
@@ -245,8 +245,8 @@ def _find_mark(draft: _Draft, track: int, time_ns: int) -> int:
 
 
 def _await_work(draft: _Draft, streams: tuple[StreamWork, ...]) -> None:
-    """Link each waiting call to the work that it waits for: in each stream, the last work that was launched before the
-    call.
+    """Link each call that waits to the work that the call waits for: in each stream, the last work that was launched
+    before the call.
     """
     points = draft.points
     launched_by: dict[int, int] = dict(
@@ -269,7 +269,7 @@ def _await_work(draft: _Draft, streams: tuple[StreamWork, ...]) -> None:
 
 
 def _lay_host_time(draft: _Draft) -> HostTime:
-    """Return the ranges of host time, each with the node around it, or else the next node."""
+    """Return the ranges of host time, each with the node around the range; a range in no node has the next node."""
     window = draft.window
     parts: list[tuple[Ints, ...]] = []
     for number, track in enumerate(window.threads):

@@ -1,7 +1,7 @@
 """The critical path of a window: the cause of each moment of its steps, followed backwards from the end.
 
-Work is on the path if later work would have begun earlier had this work ended earlier. The pieces are contiguous, so
-their times sum to the steps.
+Work is on the path if later work would have begun earlier had this work ended earlier. The pieces of the path are
+contiguous, so their times sum to the time of the steps.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class CriticalPath:
 
 
 def _count_inside(path: CriticalPath, times: Ints) -> Ints:
-    """Return for each time how much of the path's steps lies before it, in ns."""
+    """Return for each time how much time in ns of the path's steps lies before this time."""
     at = np.searchsorted(path.step_starts_ns, times, side="right")
     done = np.concatenate([[0], np.cumsum(path.step_ends_ns - path.step_starts_ns)])
     over = np.maximum(path.step_ends_ns[np.maximum(at - 1, 0)] - times, 0)
@@ -117,7 +117,7 @@ def trace_path(graph: Graph) -> CriticalPath:
 
 
 def _sum_names(window: Window, rows: Ints, lengths: Ints, chosen: Mask) -> dict[str, int]:
-    """Return the names with the most time in the chosen pieces, and their times in ns."""
+    """Return the names with the most time in the chosen pieces, each with its time in ns."""
     mine = chosen & (rows >= 0)
     names, place = np.unique(window.name[rows[mine]], return_inverse=True)
     spent = np.bincount(place, lengths[mine], len(names))
@@ -152,7 +152,7 @@ class _Walk:
     def _leave(self, node: int, time: float) -> tuple[int, float, bool]:
         """Go back from a time within a node: to work that the node waited for, else to the begin of the node.
 
-        Return the node and the time reached, and whether this time is the begin of the node.
+        Return the node reached, the time reached, and whether this time is the begin of that node.
         """
         graph, begin = self.graph, float(self.graph.begin_ns[node])
         row = int(graph.row[node])
@@ -171,7 +171,7 @@ class _Walk:
     def _go_back(self, node: int, time: float) -> tuple[int, float, bool]:
         """Go back from a node's begin to the dependency that was met last.
 
-        Return that other node, the time reached, and whether this time is the begin of that node.
+        Return the node of this dependency, the time reached, and whether this time is the begin of that node.
         """
         graph = self.graph
         chain, launch = int(graph.chain[node]), int(graph.launch[node])
@@ -199,7 +199,7 @@ class _Walk:
         return source, left, began
 
     def _fill_host(self, node: int, begin: float, end: float) -> None:
-        """Add the host time before a node to the path, divided by what the thread did."""
+        """Add the host time from `begin` to `end` before a node to the path, divided by what the node's thread did."""
         graph = self.graph
         number = self.number.get(int(graph.track[node]), -1)
         if number < 0 or end <= begin:

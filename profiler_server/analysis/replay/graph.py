@@ -73,7 +73,7 @@ class HostTime:
 
 @dataclass
 class Changes:
-    """The changes of a replay: factors for the length of each range of host time (`host`) and of each node (`device`),
+    """The changes of a replay: factors for each range of host time (`host`) and for the length of each node (`device`),
     and masks of nodes that change otherwise.
     """
 
@@ -96,7 +96,7 @@ class Changes:
 
 
 def replay(graph: Graph, changes: Changes | None = None) -> tuple[list[float], list[float]]:
-    """Return begin and end of each node in ns since the start of the window; with `changes` None as recorded."""
+    """Return begin and end of each node in ns since the window's start. With `changes` None, nothing is changed."""
     changes = Changes.none(graph) if changes is None else changes
     begins, ends = [0.0] * len(graph), [0.0] * len(graph)
     gaps, lengths = _weigh(graph, changes)
@@ -125,7 +125,7 @@ def replay(graph: Graph, changes: Changes | None = None) -> tuple[list[float], l
 
 
 def _weigh(graph: Graph, changes: Changes) -> tuple[list[float], list[float]]:
-    """Return two values for each node after the changes: the host time or gap before the node, and its length."""
+    """Return two times in ns for each node after the changes: the host time or gap before the node, and its length."""
     host, count = graph.host, len(graph)
     saved = host.length_ns * (1.0 - changes.host)
     before = np.bincount(host.node[~host.inside], saved[~host.inside], count)
@@ -141,7 +141,7 @@ def _weigh(graph: Graph, changes: Changes) -> tuple[list[float], list[float]]:
 
 
 def bound_savings(graph: Graph, changes: Changes) -> float:
-    """Return an upper bound in ns of the savings of changes: the sum of all removed time, as if it were all on the
+    """Return an upper bound in ns of what the changes save: the sum of all removed time, as if it were all on the
     critical path.
     """
     host = float((graph.host.length_ns * (1.0 - changes.host)).sum())

@@ -1,8 +1,8 @@
 """Replay a window with the changes that rules use for predictions. Each change has a poor, a usual and the best
 version.
 
-The function of a change returns None if the window has no work for it, or if the replay of the window is not valid.
-"""
+A function for a change returns None if the window has no work for the change, or if the replay of the window is not
+valid."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _LOADING = re.compile(r"DataLoader|dataloader")
 def shorten_products(trial: Trial) -> Gain | None:
     """Return the savings if matrix products of full precision run on tensor cores; None without such products.
 
-    The products then take half of their time; a quarter at best, three quarters at worst.
+    These products then take half of their time; a quarter at best, three quarters in the poor version.
     """
     window = trial.window
     rows = np.flatnonzero((window.kind == KERNEL) & window.match(FULL_PRECISION))
@@ -101,7 +101,7 @@ def batch_launches(trial: Trial) -> Gain | None:
 def overlap_copies(trial: Trial) -> Gain | None:
     """Return the savings if copies to the device come from pinned memory and do not block; None without copies.
 
-    At best the copies run beside the computing of the previous step.
+    At best the copies run beside the computation of the previous step.
     """
     copies = trial.find_copies(TO_DEVICE)
     if not len(copies):

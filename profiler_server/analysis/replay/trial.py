@@ -26,7 +26,7 @@ TO_DEVICE, TO_HOST = re.compile(r"HtoD|HostToDevice", re.IGNORECASE), re.compile
 
 @dataclass(frozen=True)
 class Trial:
-    """A graph on which changes are tried. `base_ns` is its replayed time without a change. Lookups are cached."""
+    """A graph on which changes are tried. `base_ns` is the replayed time of the unchanged graph. Lookups are cached."""
 
     graph: Graph
     base_ns: float
@@ -55,19 +55,19 @@ class Trial:
 
     @cached_property
     def caller(self) -> Ints:
-        """Return the outermost operator that launched each piece of device work, -1 for none."""
+        """Return for each row the outermost operator that launched this device work, -1 for none."""
         launch = self.window.launch
         around = np.where(launch >= 0, self.top[launch], -1)
         return np.where((around >= 0) & (self.window.kind[around] == OPERATOR), around, -1)
 
     @cached_property
     def updates(self) -> Intervals:
-        """Return the times inside of optimizer steps."""
+        """Return the time ranges inside optimizer steps."""
         rows = self.window.match(UPDATE)
         return unite(self.window.start_ns[rows], self.window.end_ns[rows])
 
     def is_updating(self, rows: Ints) -> Mask:
-        """Return a mask of the rows that begin inside of an optimizer step."""
+        """Return a mask of those `rows` that begin inside an optimizer step."""
         return lies_in(self.window.start_ns[rows], self.updates)
 
     def list_calls(self, track: int) -> Ints:
@@ -78,7 +78,7 @@ class Trial:
         return outer
 
     def find_work(self, callers: Ints) -> Ints:
-        """Return the device work that the given outermost operators launched."""
+        """Return the rows of device work that the outermost operators `callers` launched."""
         wanted = np.zeros(len(self.window.ids) + 1, bool)
         wanted[callers] = True
         return np.flatnonzero(self.window.on_device & wanted[self.caller])
@@ -87,13 +87,13 @@ class Trial:
         return np.flatnonzero((self.window.kind == COPY) & self.window.match(pattern))
 
     def read_args(self, rows: Ints) -> list[dict[str, object]]:
-        """Return the trace's arguments of some rows. Each distinct text is parsed once."""
+        """Return the arguments of `rows` as recorded in the trace. Each distinct text is parsed once."""
         codes = self.window.args[rows]
         read = {code: _read(self.window.texts[code]) for code in np.unique(codes[codes >= 0]).tolist()}
         return [read.get(code, {}) for code in codes.tolist()]
 
     def read_bytes(self, rows: Ints) -> Floats:
-        """Return the size of each copy, NaN if the trace lacks it."""
+        """Return the size of the copy in each of `rows`, in bytes; NaN if the trace has no size."""
         found = (entry.get("bytes", entry.get("Bytes")) for entry in self.read_args(rows))
         return np.array([float(size) if isinstance(size, (int, float)) else np.nan for size in found], np.float64)
 
@@ -102,12 +102,12 @@ class Trial:
         return found[found >= 0]
 
     def wait_nodes(self, rows: Ints) -> Ints:
-        """Return the nodes in which the calls of `rows` wait."""
+        """Return the nodes at which the calls in `rows` wait for the device."""
         waits = np.array(sorted(self.graph.awaits), np.int64)
         return waits[np.isin(self.graph.row[waits], rows)] if len(waits) else waits
 
     def host_of(self, callers: Ints) -> Mask:
-        """Return a mask of the ranges of host time inside these outermost operators."""
+        """Return a mask of the ranges of host time inside the outermost operators `callers`."""
         owner = self.graph.host.owner
         return (owner >= 0) & np.isin(self.top[owner], callers)
 
@@ -140,8 +140,8 @@ class Trial:
     def sight(
         self, count: int, spent_ns: float, examples: Iterable[str], gain: Gain | None, **figures: float
     ) -> Sighting:
-        """Return a sighting (an avoidable pattern and its gain). `count` and `spent_ns` are sums of the window, and
-        become means per step.
+        """Return a sighting (an avoidable pattern and its gain). `count` and `spent_ns` are given for the whole window,
+        and become means per step.
         """
         steps = self.window.steps
         return Sighting(count / steps, float(spent_ns) / steps, tuple(examples)[:_MOST_EXAMPLES], gain, figures)
@@ -149,20 +149,20 @@ class Trial:
     def sight_kernels(
         self, count: int, kernels: Ints, names: Iterable[str], gain: Gain | None, **figures: float
     ) -> Sighting:
-        """Return a sighting of device work (an avoidable pattern). Its figure `share` is the share of `kernels` in the
-        time of all kernels.
+        """Return a sighting of device work (an avoidable pattern). Its figure `share` is the time of `kernels` divided
+        by the time of all kernels.
         """
         spent = float(self.lengths(kernels).sum())
         return self.sight(count, spent, names, gain, share=spent / max(self.kernels_ns, 1.0), **figures)
 
     def rank_names(self, rows: Ints, weights: Floats | Ints | None = None) -> list[str]:
-        """Return the distinct names of some rows, the largest total weight first, by default the most frequent."""
+        """Return the distinct names of `rows`, the largest total weight first. By default each row has weight 1."""
         codes, place = np.unique(self.window.name[rows], return_inverse=True)
         sums = np.bincount(place, weights)
         return [self.window.names[codes[at]][:100] for at in np.argsort(-sums).tolist()]
 
     def name_outermost(self, row: int) -> str:
-        """Return the name of PyTorch's outermost operator around a row; without one, the name of the row."""
+        """Return the name of PyTorch's outermost operator around a row; without one, the row's own name."""
         window, found = self.window, row
         for _ in range(_MOST_AROUND):
             if row < 0:
@@ -181,7 +181,7 @@ class Trial:
 
     @property
     def kernels_ns(self) -> float:
-        """Return the time of all kernels except collectives."""
+        """Return the time in ns of all kernels except collectives."""
         return float(self.lengths(np.flatnonzero(self.window.kind == KERNEL)).sum())
 
 

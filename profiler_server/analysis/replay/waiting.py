@@ -1,4 +1,4 @@
-"""Points of a thread at which it may wait, and waits between streams."""
+"""Points of a thread at which the thread may wait, and waits of one stream for another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COPY = re.compile("Memcpy")
 
 @dataclass(frozen=True)
 class Points:
-    """Points of the threads, each thread in order: the slice (-1 for a mark), the kind, and the times."""
+    """Points of all threads, each thread in order: the slice (-1 for a mark), the kind, and the times of a point."""
 
     track: Ints
     row: Ints
@@ -90,7 +90,7 @@ def _find_outermost(window: Window, rows: Ints) -> Mask:
 
 
 def _find_blocking(window: Window, rows: Ints) -> Mask:
-    """Return a mask of the calls that return only when their copy is done."""
+    """Return a mask of the copy calls that return only when the copy is done."""
     done = np.full(len(window.ids), np.iinfo(np.int64).max)
     copies = np.flatnonzero(window.on_device & (window.launch >= 0))
     done[window.launch[copies]] = window.end_ns[copies]
@@ -158,7 +158,7 @@ _RECORD = re.compile(r"EventRecord")
 
 @dataclass(frozen=True)
 class StreamWork:
-    """The work of one stream in order of launch: each piece's node, and the times of its launch, begin and end."""
+    """The work of one stream in order of launch: the node of each piece, and the times of its launch, begin and end."""
 
     nodes: Ints
     launch_ns: Floats
@@ -251,8 +251,8 @@ def _find_source(own: StreamWork, at: int, recorded_ns: float, others: list[Stre
 
 
 def _find_ended(begin_ns: float, others: list[StreamWork], within_ns: float) -> tuple[int, float] | None:
-    """Return the node of the work in `others` that ended last before `begin_ns`, and the time since this end. None if
-    no work ended within `within_ns` before.
+    """Return the node of the work in `others` that ended last before `begin_ns`, and the time in ns since this end.
+    None if no work ended in the last `within_ns`.
     """
     found: list[tuple[int, float]] = []
     for other in others:

@@ -39,7 +39,7 @@ _LAUNCHING = re.compile(r"Launch|Memcpy|Memset", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Window:
-    """The rows of some whole steps, ordered by start. References between rows are indexes in these arrays.
+    """The slices (rows) of some whole steps, ordered by start. References between rows are indexes in these arrays.
 
     `parent` is the slice around a row on its track; `launch` is the call that launched device work; both are -1 for
     none. `name` and `args` are indexes in `names` and `texts`, -1 for none. `message_bytes` is the size of a
@@ -122,8 +122,8 @@ def read_window(rank: RankRun) -> Window | None:
 
 
 def _choose_first(at: Ints, starts: Ints) -> int:
-    """Return the index of the first step from which on the number of slices is within the limit; the last step if there
-    is none.
+    """Return the index of the first step from which on the number of slices is within the limit; the last step if no
+    step is.
     """
     counts = len(at) - np.searchsorted(at, starts) if len(at) else np.zeros(len(starts), np.int64)
     fitting = np.flatnonzero(counts <= MOST_ROWS)
@@ -162,7 +162,7 @@ def _build(data: pa.Table, rank: RankRun, starts: Ints, ends: Ints, left_out: in
 
 
 def _read_message_bytes(rank: RankRun, kind: Ints, start_ns: Ints) -> Ints:
-    """Return the bytes of each device collective, looked up by its start time."""
+    """Return the message size in bytes of each collective on the device, looked up by its start time; -1 if unknown."""
     found = np.full(len(kind), -1, np.int64)
     collectives = np.flatnonzero(kind == COLLECTIVE)
     try:
@@ -183,7 +183,7 @@ def _read_codes(column: pa.DictionaryArray) -> Ints:
 
 
 def _find_places(ids: Ints, column: pa.ChunkedArray) -> Ints:
-    """Return for each id in `column` the index of the row with this id; -1 for a missing id."""
+    """Return for each id in `column` the index in `ids` of the row with this id; -1 for an id without a row."""
     wanted = to_ints(column.fill_null(-1))
     order = np.argsort(ids, kind="stable")
     at = order[np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)]

@@ -1,6 +1,6 @@
 """The operations of a pipeline-parallel job, and the operations for which each of them waits.
 
-They are arrays: a row per operation of a pipeline, a cell per step and replica (copy of the pipeline).
+Operations are arrays: a row per operation of a pipeline, a cell per step and replica (copy of the pipeline).
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Job:
         return self.start_ns + self.duration_ns
 
     def find(self, kinds: Sequence[str], stage: int) -> Ints:
-        """Return the indexes of a stage's operations of these kinds, in the order in which the first replica began
-        them.
+        """Return the indexes of a stage's operations of these kinds, in the order in which they began on the first
+        replica.
         """
         rows = [row for row, op in enumerate(self.operations) if op.stage == stage and op.kind in kinds]
         rows.sort(key=lambda row: (self.start_ns[row, 0, 0], self.operations[row].sequence, self.operations[row].kind))
@@ -118,7 +118,7 @@ _PEER = {
 
 
 class ScheduleError(ValueError):
-    """The operations do not form the schedule of a pipeline. The text of the error is the reason."""
+    """The operations do not form the schedule of a pipeline. The text of the exception is the reason."""
 
 
 @dataclass
@@ -190,8 +190,8 @@ class _Reader:
             raise ScheduleError(f"stage {stage} has no {kind} number {sequence}") from None
 
     def _match_transfers(self, kind: str, stage: int, rows: list[int]) -> None:
-        """Link each transfer to the computation before or after it. A transfer at the start or end of a step that
-        belongs to no computation is idle.
+        """Link each transfer to the computation before or after it. A transfer at the start or end of a step without
+        such a computation is idle.
         """
         direction, way = kind.split("-")
         compute = f"{direction}-compute"
@@ -248,8 +248,8 @@ class _Reader:
                 self.schedule.after[row].add(max(used, key=lambda r: float(self.end[r])))
 
     def _last_of_chunk(self, rows: np.ndarray, *, from_end: bool) -> list[int]:
-        """Return one collective for each chunk of the model: the last one of the chunk with `from_end`, else the first
-        one.
+        """Return one collective of `rows` for each chunk of the model: with `from_end` the last one of the chunk, else
+        the first.
         """
         ordered = sorted(rows.tolist(), key=lambda row: self.job.operations[row].sequence, reverse=from_end)
         chosen: dict[int, int] = {}

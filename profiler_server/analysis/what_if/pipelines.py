@@ -1,4 +1,4 @@
-"""The time of a job with ranks that are alike, and which rank delays which.
+"""The time that a job would take with ranks that are alike, and which rank delays which.
 
 A pipeline needs a replay, because its stages work and wait in turns by design.
 """
@@ -42,7 +42,7 @@ from profiler_server.facts.ranks import JobSlowdown
 def recall_what_if(run: Run, ranks: Sequence[RankSummary]) -> JobSlowdown | None:
     """Return the times of a job if its ranks were alike, over all steps of the ranks; None for one rank.
 
-    If a trace has the operations of a job, they are replayed. Otherwise the steps are compared. Unreadable ranks are
+    If a trace has the operations of a job, these are replayed. Otherwise the steps are compared. Unreadable ranks are
     left out.
     """
     if len(run.ranks) < 2:
@@ -94,8 +94,8 @@ def judge_run(run: Run, ranks: Sequence[RankSummary]) -> RankVerdict:
 
 
 def _name_saving(run: Run, ranks: Sequence[RankSummary], found: RankVerdict) -> RankVerdict:
-    """Return the verdict. It names checkpoints as the cause of a late rank if they take most of its lateness outside of
-    training.
+    """Return the verdict `found`. If a rank is late mostly outside of training because it saves checkpoints, the
+    verdict names checkpoints as the cause.
     """
     if not isinstance(found, Slow):
         return found
@@ -112,7 +112,7 @@ def _name_saving(run: Run, ranks: Sequence[RankSummary], found: RankVerdict) -> 
 
 
 def _judge_pipeline(found: RankComparison, what_if: JobSlowdown, ranks: dict[int, RankSummary]) -> RankVerdict:
-    """Return the verdict on a pipeline. Each rank is compared with the replicas of its stage. Gains come from the
+    """Return the verdict on a pipeline. Each rank is compared with the replicas of its own stage. Gains come from the
     replay.
     """
     stages = [[ranks[number] for number in stage if number in ranks] for stage in what_if.stages]
@@ -142,7 +142,7 @@ def _place(whole: RankComparison, one: RankVerdict, own: RankComparison) -> Slow
 def _find_causes(
     whole: RankComparison, what_if: JobSlowdown, stages: Sequence[Sequence[RankSummary]]
 ) -> Iterator[HeavyStage | UnevenWork]:
-    """Return why a pipeline waits: unequal work between its stages, or between the micro-batches of a stage."""
+    """Yield why a pipeline waits: unequal work between its stages, or between the micro-batches of a stage."""
     # The share of the replayed steps, so that the page says it once: these are a little shorter than the measured ones.
     if what_if.even_work_frac >= BEHIND_FRAC:
         yield UnevenWork(whole, what_if.even_work_frac * whole.step_ns)

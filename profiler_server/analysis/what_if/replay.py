@@ -34,8 +34,8 @@ from profiler_server.facts.ranks import JobSlowdown
 
 @dataclass(frozen=True)
 class _Node:
-    """Operations that end together, as indexes; with `meets` in all replicas. `waits` is False for a computation of one
-    rank.
+    """Operations that end together, as indexes. `meets`: they end together in all replicas. `waits` is False for a
+    computation of one rank.
     """
 
     rows: tuple[int, ...]
@@ -44,8 +44,8 @@ class _Node:
 
 
 class Replay:
-    """The replay of one schedule. Lengths are durations in ns of the shape (operations, steps, replicas). The length of
-    a transfer counts from the arrival of its last participant.
+    """A replay of one schedule. Lengths are durations in ns of the shape (operations, steps, replicas). The length of a
+    transfer counts from the arrival of its last participant.
     """
 
     def __init__(self, job: Job, schedule: Schedule) -> None:
@@ -105,7 +105,7 @@ def _order(schedule: Schedule) -> list[_Node]:
 
 
 def measure_transfers(job: Job, schedule: Schedule) -> Floats:
-    """Return the length of each operation without its waiting for others.
+    """Return the length of each operation in ns without its wait for others.
 
     A transfer lasts from the arrival of its last participant to its end. If clocks disagree, the length may become
     negative. A length below -10 ms is replaced by 0.
@@ -127,7 +127,7 @@ _COMMUNICATION = (*POINT_TO_POINT, GATHER, SCATTER, SEPARATE, NORM, EMBEDDING, C
 
 
 def replay_job(job: Job) -> JobSlowdown:
-    """Return the slowdown of a job against alike ranks, and its causes. Raises ScheduleError if the job is no pipeline."""
+    """Return the slowdown of a job against alike ranks, and its causes. Raises ScheduleError if it is no pipeline."""
     schedule = read_schedule(job)
     replay = Replay(job, schedule)
     measured = measure_transfers(job, schedule)
@@ -141,8 +141,8 @@ def replay_job(job: Job) -> JobSlowdown:
 
 
 class _Questions:
-    """The step times of altered jobs. Either some operations are as measured and all others ideal, or the other way
-    round.
+    """The step times of changed jobs: some operations are as measured and all others ideal, or some are ideal and all
+    others as measured.
     """
 
     def __init__(self, job: Job, replay: Replay, measured: Floats, ideal: Floats, base: float, best: float) -> None:
@@ -218,7 +218,7 @@ def _even_out(job: Job, lengths: Floats) -> Floats:
 
 
 def _even_stages(job: Job, measured: Floats) -> Floats:
-    """Return lengths with the same work in all stages. Variation within a stage stays."""
+    """Return lengths with the same mean work in all stages. Variation within a stage stays."""
     lengths = measured.copy()
     for kind in (FORWARD, BACKWARD):
         stages = [rows for stage in range(job.stages) if len(rows := job.find((kind,), stage))]
@@ -240,5 +240,5 @@ def _even_work(job: Job, measured: Floats) -> Floats:
 
 
 def _merge(kind: str) -> str:
-    """Return the kind under which communication is counted: a send and a receive of one direction share one kind."""
+    """Return the kind that communication is counted under: a send and a receive of one direction have the same kind."""
     return f"{kind.split('-')[0]}-pp-comm" if kind in POINT_TO_POINT else kind

@@ -2,8 +2,8 @@
 
 Own work C of a rank is its step without the time held in collectives; X is that held time. The job's step lasts as long
 as the slowest rank works, plus the shortest communication: T = max C + min X. In the ideal job every rank works for the
-mean of C over the ranks in the same step, and X is its median. A step that is long on all ranks stays long, and no rank
-is to blame for it.
+mean of C over the ranks in the same step, and the communication is the median of min X over the steps. A step that is
+long on all ranks stays long, and no rank is to blame for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from profiler_server.format import format_share
 
 
 def distrust(discrepancy: float, method: Literal["replay", "steps"]) -> JobSlowdown:
-    """Return the answer for a model that does not reproduce the measured steps: the reason without figures."""
+    """Return the answer for a model that does not reproduce the measured steps: a reason, and no figures."""
     text = (
         f"The modelled steps differ from the measured ones by {format_share(abs(discrepancy))}; what-if figures are given up to "
         f"{format_share(MOST_DISCREPANCY)}."
@@ -80,8 +80,8 @@ class _Model:
         self.best = float(self.even.mean()) + self.usual_held
 
     def keep_work(self, own_ns: Floats) -> float:
-        """Return the slowdown S if one rank or kind of work is as measured, and all else ideal. `own_ns` is the longest
-        work in each step.
+        """Return the slowdown S if one rank or kind of work is as measured, and all others are ideal. `own_ns` is the
+        longest own work in each step.
         """
         return (float(np.maximum(own_ns, self.even).mean()) + self.usual_held) / self.best
 

@@ -1,11 +1,11 @@
 """The kind of each event, from its category and name, and what else the name of a kernel shows.
 
-The name shows whether a kernel moves data between devices. Collective libraries give their kernels names of their own.
-So do serving engines for kernels that move data between GPUs: one-shot and two-shot all-reduce, dispatch and combine of
+The name shows whether a kernel moves data between devices. Collective libraries have kernel names of their own. So do
+serving engines for kernels that move data between GPUs: one-shot and two-shot all-reduce, dispatch and combine of
 experts.
 
 A trace does not record the use of tensor cores (NVIDIA) or matrix cores (AMD). A kernel without a hint in its name
-(most Triton kernels) is considered not to use them.
+(most Triton kernels) is considered not to use such cores.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _WITHOUT = re.compile(r"simt|(?<!t)f32f32_f32f32_f32")
 
 
 def is_collective_kernel(name: str) -> bool:
-    """Return whether a kernel moves data between devices."""
+    """Return whether a kernel, judged by its name, moves data between devices."""
     return bool(_LIBRARY.search(name)) or (bool(_OPERATION.search(name)) and not _FUSED.match(name))
 
 
@@ -153,6 +153,6 @@ def _find_kind(category: str, name: str) -> Kind:
 
 
 def read_step(name: str) -> int:
-    """Return the number in the name of a step marker, -1 for another name."""
+    """Return the step number in the name of a step marker, -1 for any other name."""
     match = _STEP.match(name)
     return min(int(match.group(1)), (1 << 62)) if match else -1

@@ -1,4 +1,4 @@
-"""The timeline row of each slice."""
+"""The row of each slice on the timeline."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Lanes:
-    """The rows of the timeline. `track` is a slice's index in `lanes`; device and stream are -1 on the host."""
+    """The rows of the timeline. `track` is the index in `lanes` of each slice; device and stream are -1 on the host."""
 
     track: Ints
     lanes: tuple[Lane, ...]
@@ -55,7 +55,7 @@ def assign_lanes(columns: Columns, kind: KindColumn, log: Log) -> Lanes:
 
 
 class _LaneFinder:
-    """Assigns lanes block by block; `lanes` are the lanes found so far."""
+    """A finder of lanes, which works block by block. `lanes` are the lanes found so far."""
 
     def __init__(self, columns: Columns, kind: KindColumn, log: Log) -> None:
         self.lanes: list[Lane] = []
@@ -122,7 +122,7 @@ def _name_process(pid: Loose, log: Log) -> str:
 
 
 def _find_number(value: Loose) -> int:
-    """Return the number in an id, such as 7 in "stream 7"; -1 for none."""
+    """Return the number in an id, such as 7 in "stream 7"; -1 if the id has no number."""
     number = _to_number(value)
     if number is not None:
         return number

@@ -64,7 +64,7 @@ def nest(track: Ints, spans: Spans, scratch: Scratch) -> Nesting:
 
 
 def split_rows(numbers: Ints, scratch: Scratch) -> list[Ints]:
-    """Return for each number from 0 to the largest the rows in which it occurs; an empty array if it occurs in none."""
+    """Return for each number from 0 to the largest the rows with this number; an empty array if no row has it."""
     largest = max((int(numbers[rows].max()) for rows in scratch.blocks(len(numbers))), default=-1)
     return scratch.partition(len(numbers), lambda rows: numbers[rows], largest + 1)
 
@@ -115,7 +115,7 @@ def _find_below(starts: Ints, ends: Ints) -> Ints:
 
 
 def _build_tree(ends: Ints) -> list[Ints]:
-    """Return a tree of maxima: the latest end of each slice, of each pair of slices, of each group of four, and so on."""
+    """Return a tree of maxima: the latest end of each slice, each pair of slices, each group of four, and so on."""
     tree = [ends]
     while len(tree[-1]) > 1:
         last = tree[-1]
@@ -129,7 +129,7 @@ def _build_tree(ends: Ints) -> list[Ints]:
 def _find_enclosing(below: Ints, ends: Ints, tolerance_ns: int) -> Ints:
     """Return for each slice the nearest slice below it that ends no earlier than the slice itself.
 
-    `below` is the slice directly below each slice; the search follows it downwards.
+    `below` is the slice directly below each slice; the search goes from slice to slice along `below`.
     """
     found = below.copy()
     rest = np.flatnonzero(found >= 0)
@@ -141,7 +141,7 @@ def _find_enclosing(below: Ints, ends: Ints, tolerance_ns: int) -> Ints:
 
 
 def _measure_depth(below: Ints) -> Ints:
-    """Return the number of slices below each slice; `below` is the next one down. Each round looks twice as far down."""
+    """Return the number of slices below each slice; `below` is the one directly below. Each round doubles the reach."""
     depth, down = (below >= 0).astype(np.int64), below.copy()
     rest = np.flatnonzero(down >= 0)
     while len(rest):
@@ -159,10 +159,10 @@ def _climb(below: Ints, row: int) -> Iterator[int]:
 
 
 def find_owners(above: Ints, is_owner: Mask, scratch: Scratch) -> Ints:
-    """Return for each slice the nearest enclosing slice for which `is_owner` holds, -1 for none.
+    """Return for each slice the nearest enclosing slice for which `is_owner` holds, -1 if there is none.
 
-    `above` is an enclosing slice, such as the parent, with no owner between it and the slice. If that enclosing slice
-    is no owner, the search goes on above it.
+    `above` is an enclosing slice, such as the parent, with no owner between it and the slice. If the slice in `above`
+    is no owner, the search goes on above that slice.
     """
     owner = scratch.array(len(above), NONE)
     for block in scratch.blocks(len(above)):

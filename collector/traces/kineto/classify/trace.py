@@ -105,11 +105,11 @@ class Trace:
         return self.log.scratch.sort(self.start_ns, self.log.scratch.where(mask))
 
     def take(self, column: Ints, rows: Ints) -> Ints:
-        """Return `column[rows]`; a large result is kept on disk."""
+        """Return `column[rows]`. A large result is an array on disk."""
         return self.log.scratch.compute(len(rows), lambda block: column[rows[block]], _TAKEN_ROWS)
 
     def find_launch_ns(self, rows: Ints | slice, else_ns: Ints | int | None = None) -> Ints:
-        """Return the start of each slice's launch. Without a linked launch: `else_ns`, by default the slice's own
+        """Return the start in ns of each slice's launch. Without a linked launch: `else_ns`, by default the slice's own
         start.
         """
         launch = self.launch[rows]
@@ -174,7 +174,7 @@ def _link(columns: Columns, kind: KindColumn, around: tuple[Ints, Ints], scratch
 
 
 class _Index:
-    """An index that finds the first row with an id among the rows of the mask. Ids of 0 and below are not indexed."""
+    """An index of the rows in a mask by id, for the first row with an id. Ids of 0 and below are not indexed."""
 
     def __init__(self, ids: Ints, mask: Mask, scratch: Scratch) -> None:
         rows = scratch.compute(len(ids), lambda block: np.flatnonzero(mask[block] & (ids[block] > 0)) + block.start)
@@ -182,7 +182,7 @@ class _Index:
         self._ids = scratch.compute(len(rows), lambda block: ids[self._rows[block]])
 
     def find(self, wanted: Ints) -> Ints:
-        """Return the row for each wanted id, -1 for none."""
+        """Return the first row with each wanted id, -1 if no row has it."""
         if not len(self._ids):
             return np.full(len(wanted), -1, np.int64)
         at = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)

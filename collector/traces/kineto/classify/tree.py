@@ -74,7 +74,7 @@ def _hand_to_backward(trace: Trace, module: Ints) -> None:
 
 
 def _find_forwards(trace: Trace, module: Ints) -> Ints:
-    """Return for each sequence number the row of the last operator that has it and lies in a module."""
+    """Return for each sequence number that occurs in a module the row of the last operator with this number."""
     sequence, scratch = trace.columns.sequence, trace.log.scratch
     found = scratch.column()
     for rows in trace.find(trace.is_operator):

@@ -23,9 +23,9 @@ _SHOWN_ELSEWHERE = frozenset({"Call stack", "Module Hierarchy", "Trace name"})
 
 
 class Arguments(BoundedNumbers):
-    """The distinct arguments, each with a number. Number 0 means "no arguments".
+    """The distinct arguments, each with a number. The number 0 means "no arguments".
 
-    Arguments stay text and are decoded at each request, because decoded arguments take ten times the memory.
+    Arguments are stored as text and decoded at each request, because decoded arguments take ten times the memory.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class Arguments(BoundedNumbers):
 
     @cached_property
     def _texts(self) -> list[bytes]:
-        """The texts in order; no text may be added afterwards."""
+        """The texts of all arguments in order of number; no text may be added afterwards."""
         return [_LAST_COMMA.sub(b"}", text) for text in self]
 
     def pick(self, keys: tuple[str, ...]) -> Iterator[tuple[msgspec.Raw, ...]]:
-        """Yield for each entry the values of some keys, as text; NO_ARGS for a missing key."""
+        """Yield for each entry the values of `keys`, as text; NO_ARGS for a key that the entry lacks."""
         decoder = _make_decoder(keys)
         for first in range(0, len(self._texts), _PICKED_AT_ONCE):
             texts = self._texts[first : first + _PICKED_AT_ONCE]
@@ -46,22 +46,22 @@ class Arguments(BoundedNumbers):
                 yield (NO_ARGS,) * len(keys) if entry is None else msgspec.structs.astuple(entry)
 
     def integers(self, *keys: str) -> Ints:
-        """Return for each entry the value of its first existing key as an integer; -1 for none."""
+        """Return for each entry the value of its first existing key as an integer; -1 if it has none of the keys."""
         return np.fromiter(self._read(keys, _to_int, NO_ID), np.int64)
 
     def floats(self, *keys: str) -> Floats:
-        """Return for each entry the value of its first existing key as a float; NaN for none."""
+        """Return for each entry the value of its first existing key as a float; NaN if it has none of the keys."""
         return np.fromiter(self._read(keys, _to_float, float("nan")), np.float64)
 
     def texts(self, *keys: str) -> list[str | None]:
-        """Return for each entry the value of its first existing key: strings as they are, others as JSON, None if
-        absent.
+        """Return for each entry the value of its first existing key: strings as they are, others as JSON; None without
+        any.
         """
         same: dict[str | None, str | None] = {}
         return [same.setdefault(text, text) for text in self._read(keys, _to_text, None)]
 
     def show(self, number: int) -> str | None:
-        """Return as JSON the arguments that the timeline shows; None if there are none."""
+        """Return as JSON those arguments that the timeline shows; None if there are none of these."""
         try:
             entry = DETAILS.decode(self._texts[number] or b"{}")
         except UNREADABLE:

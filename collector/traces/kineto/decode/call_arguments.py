@@ -47,10 +47,10 @@ def skip_blanks(text: Bytes, at: Ints) -> Ints:
 
 
 def read_digits(words: Words) -> tuple[Ints, Ints]:
-    """Read the leading digits of eight-byte words. Return the numbers, and their digit counts.
+    """Read the digits at the start of eight-byte words. Return the numbers, and how many digits each has.
 
-    All eight bytes are processed at once. Non-digits get their highest bit set, and digits are shifted to the end. Then
-    neighbours are combined: first two, then four, then eight.
+    All eight bytes of a word are processed at once. Bytes that are not digits get their highest bit set, and digits are
+    shifted to the end. Then neighbours are combined: first two, then four, then eight.
     """
     bits = words ^ _ZEROS
     other = (((bits & _LOW_BITS) + _UP_FROM_TEN) | bits) & _HIGH_BITS
@@ -65,7 +65,7 @@ def read_digits(words: Words) -> tuple[Ints, Ints]:
 
 
 def read_long_digits(words: Words, at: Ints) -> tuple[Ints, Ints]:
-    """Read up to sixteen digits at each position. Return the numbers, and their digit counts."""
+    """Read up to sixteen digits at each position `at`. Return the numbers, and how many digits each has."""
     value, count = read_digits(words[at])
     long = np.flatnonzero(count == WORD_BYTES)
     if len(long):
@@ -99,7 +99,7 @@ CALL_NAMES = (
 
 
 class _Part(NamedTuple):
-    """Eight bytes of a key as a number, and their distance from the colon after the key."""
+    """Eight bytes of a key as a number, a mask of the bytes to compare, and their distance from the colon."""
 
     offset: int
     word: np.uint64
@@ -171,7 +171,7 @@ class _Search:
         return np.searchsorted(self._edges, places, side="right") - 1
 
     def _find_keys(self) -> list[tuple[int, Ints, Ints]]:
-        """Return for each key found: its index, the positions of its colons, and the row of each colon."""
+        """Return for each key found: its index, the positions of the colons after it, and the row of each colon."""
         colons = np.flatnonzero(self._text == _COLON)
         tails = np.ndarray(len(self._text) - 3, "<u4", self._text, strides=(1,))[colons - _TAIL_BYTES]
         apart = tails < _BLANK_LAST
@@ -237,7 +237,7 @@ class CallArguments:
 
 
 def read_call_arguments(raws: Sequence[msgspec.Raw], linked: Mask) -> CallArguments:
-    """Read the arguments of events. Ids of events that are not `linked` are ignored."""
+    """Read the arguments of events. For events that are not in the mask `linked`, all ids are -1."""
     search = _Search(raws)
     texts, number = search.run()
     pieces, ids = read_each(texts)
@@ -251,7 +251,7 @@ def read_call_arguments(raws: Sequence[msgspec.Raw], linked: Mask) -> CallArgume
 
 
 def read_each(raws: Sequence[bytes]) -> tuple[list[bytes], Ints]:
-    """Return each text without its per-call values, and the ids as an array of shape (3, texts).
+    """Return each text without the values that differ per call, and the ids as an array of shape (3, texts).
 
     The rows of the array are correlation, external id and sequence number.
     """

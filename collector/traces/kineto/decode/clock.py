@@ -87,7 +87,7 @@ def _convert_all(texts: Sequence[str], rounded: Mask | None) -> Ints:
 
 
 def _convert_text(text: str) -> tuple[int, bool]:
-    """Return a time in ns, and whether the text is finer than a ns."""
+    """Return the time in `text` in ns, and whether the text is finer than a ns."""
     if len(text) > _LONGEST:
         return NO_TIME, False
     try:

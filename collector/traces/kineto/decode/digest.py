@@ -1,8 +1,8 @@
-"""Parse the events of one chunk into columns. Names and threads are numbered anew in each chunk, so no other is needed.
+"""Parse the events of one chunk into columns. Names and threads are numbered anew in each chunk, so no earlier chunk is
+needed.
 
 Slices that begin in one chunk and end in a later chunk are the exception. For these, the slices that are still open are
-passed on to the next chunk.
-"""
+passed on to the next chunk."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Columns:
 
 @dataclass
 class Counts:
-    """Counts of events. `lost` counts events of unread kinds, and ends without a begin.
+    """Counts of events. `lost` counts events of unread kinds, and end events without a begin event.
 
     `rounded` counts events with a time finer than a ns. `untimed` counts events that were left out because of an
     impossible time or length. `unmeasured` counts slices with a missing or negative length, which is read as 0 ns.
@@ -146,7 +146,7 @@ class _Digesting:
         )
 
     def _sort(self) -> tuple[Sequence[Event], Sequence[int], Sequence[int]]:
-        """Return the slices, their indexes in the chunk (-1 if made of two events), the indexes of memory events."""
+        """Return the slices, their indexes in the chunk (-1 if made of two events), and the memory events' indexes."""
         events = self._chunk.events
         phases = [event.ph for event in events]
         if set(phases) == {"X"}:
@@ -194,7 +194,7 @@ class _Digesting:
         return None
 
     def _close(self, event: Event, stack: list[Event] | None) -> Event | None:
-        """Return the slice that an end event completes; None without a begin, or without a time of begin or end."""
+        """Return the slice that an end event completes; None without a begin event, or without a begin or end time."""
         if not stack:
             self._counts.lost += 1
             return None

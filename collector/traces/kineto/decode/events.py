@@ -99,7 +99,7 @@ class Chunk:
 
 
 def decode_each(raws: Sequence[bytes], decoder: Decoder[list[T]]) -> Sequence[T | None]:
-    """Return the decoded texts, None for an unreadable one. If decoding all together fails, each is decoded alone."""
+    """Return the decoded texts, None for an unreadable text. If decoding all at once fails, each is decoded alone."""
     with suppress(*UNREADABLE):
         found = decoder.decode(b"[" + b",".join(raws) + b"]")
         if len(found) == len(raws):

@@ -22,8 +22,8 @@ _SAMPLED_ROWS = 1 << 16
 
 @dataclass
 class Log:
-    """The content of all chunks. `threads` maps (pid, tid) to a number; `duplicates` counts the omitted duplicate
-    events.
+    """The content of all chunks. `threads` maps (pid, tid) to a number; `duplicates` is the number of omitted
+    duplicates.
     """
 
     names: BoundedNumbers = field(default_factory=lambda: BoundedNumbers("(a name left out)"))
@@ -82,13 +82,13 @@ class Log:
 
     @cached_property
     def counters(self) -> tuple[Ints, Ints, Floats]:
-        """Three columns on counter values: the number of the counter in `counter_names`, the time, the value."""
+        """Three columns on the values of counters: number of the counter in `counter_names`, time, value."""
         name, time_ns, bits = (column.finish() for column in self._counters)
         return name, time_ns, bits.view(np.float64)
 
     def _drop_implausible(self, columns: Columns) -> Columns:
         """Return the slices with possible times. Drop allocations and counter values with impossible times. Count all
-        these.
+        that is dropped.
         """
         reach = find_reach(columns.start_ns)
         number, time_ns, values = self.counters
@@ -103,10 +103,10 @@ class Log:
         return columns.map(lambda values: self._pick(values, held))
 
     def _drop_duplicates(self, columns: Columns) -> Columns:
-        """Return the slices without duplicates. If there are any, drop duplicate allocations as well.
+        """Return the slices without duplicates. If there are duplicates, drop duplicate allocations as well.
 
         Allocations that look the same are no proof of duplicates: in old files, two allocations of one size in one
-        microsecond look the same. Nor are equal slices of zero length without an id, and these add no time.
+        microsecond look the same. Equal slices of zero length without an id are no proof, either, and add no time.
         """
         again = find_repeated([getattr(columns, name) for name in self._columns], self.scratch)
         for rows in self.scratch.blocks(len(columns)):
@@ -146,7 +146,7 @@ def is_within(scratch: Scratch, reach: tuple[int, int], start_ns: Ints, duration
 
 
 def find_repeated(columns: Sequence[Ints], scratch: Scratch) -> Mask:
-    """Return a mask of the rows that equal an earlier row in all columns. It is fast if the first column rarely
+    """Return a mask of the rows that equal an earlier row in all columns. The search is fast if the first column rarely
     repeats.
     """
     first, *others = columns

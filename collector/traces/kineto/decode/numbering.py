@@ -32,7 +32,7 @@ class Numbers(dict[Any, int]):
 class BoundedNumbers(Numbers):
     """Numbers for keys of at most `limit_bytes` in total, by default KEYS_LIMIT_BYTES.
 
-    All further keys get the number of `rest`. `dropped` counts the events with such keys.
+    All keys beyond this limit get the number of `rest`. `dropped` is the number of events with such keys.
     """
 
     def __init__(self, rest: Any, limit_bytes: int | None = None) -> None:
@@ -54,8 +54,8 @@ class BoundedNumbers(Numbers):
 
 
 def small(values: Ints) -> Ints:
-    """Return integers with 0 in place of values beyond 32 bits. Such a value is a fault of the file, for example an
-    impossible device number.
+    """Return integers with 0 in place of values beyond 32 bits, which are faults of the file, such as an impossible
+    device.
     """
     kept: Ints = np.where(np.abs(values) <= LARGEST_SMALL, values, 0)
     return kept

@@ -143,10 +143,10 @@ class EventStream:
         self.offset += used
 
     def _decode(self, text: bytes, is_last: bool = False) -> _Decoded:
-        """Return the whole events in the text, the number of bytes used, and whether the list of events has ended.
+        """Return the whole events in the text, the number of bytes that they take, and whether the list of events has
+        ended.
 
-        The last text of a file may be cut: the incomplete event is dropped. Raises TraceError for any other fault.
-        """
+        The last text of a file may be cut: the incomplete event is dropped. Raises TraceError for any other fault."""
         cuts = ((match.start() + 1, match.end(), b"]") for match in find_boundaries(text))
         last = text.rfind(b"}") + 1
         rest = text[last:].lstrip(b", \t\r\n")
@@ -174,7 +174,7 @@ class EventStream:
         return (Chunk(events, body) if events else None), end, True
 
     def _refuse(self, body: bytes, error: Exception) -> TraceError:
-        """Return the error for a fault in a chunk. `body` begins with a bracket that is not in the file."""
+        """Return the exception for a fault in a chunk. `body` begins with a bracket that is not in the file."""
         place = self.offset + find_fault(body, error) - 1
         reason = _IN_FIELD.sub(r" in `\1`", _AT_BYTE.sub("", str(error))).strip()
         if isinstance(error, RecursionError):
@@ -200,7 +200,7 @@ class EventStream:
 
 
 def find_fault(body: bytes, error: Exception) -> int:
-    """Return the position of a fault in a list of events. If `error` has no position: the position of the first event."""
+    """Return the position of a fault in a list of events; that of the first event if `error` has no position."""
     if isinstance(error, UnicodeDecodeError):
         return _find_no_text(body)
     if match := _AT_BYTE.search(str(error)):
@@ -216,7 +216,7 @@ def find_fault(body: bytes, error: Exception) -> int:
 
 
 def _split_items(body: bytes) -> list[msgspec.Raw]:
-    """Return the items of a list as text; keys may follow the list."""
+    """Return the items of a list as text; further keys may follow the list."""
     try:
         return _ITEMS.decode(body)
     except msgspec.DecodeError as error:
@@ -235,14 +235,14 @@ def _find_no_text(body: bytes) -> int:
 def descend(decode: Callable[[bytes], T], text: bytes, frames: int = SPARE_FRAMES) -> T:
     """Call `decode(text)` from `frames` stack frames further down, and return its result.
 
-    The depth of the stack limits the nesting of decoded values. With spare frames, a value nested too deeply for later
-    code fails here already, as a fault of the file.
+    The depth of the stack limits the nesting of decoded values. With spare frames, a value that is nested too deeply
+    for later code already fails here, as a fault of the file.
     """
     return descend(decode, text, frames - 1) if frames else decode(text)
 
 
 def find_boundaries(text: bytes) -> Iterator[re.Match[bytes]]:
-    """Yield the likely ends of events, from the right."""
+    """Yield the likely ends of events in a text, the rightmost first."""
     below = len(text)
     for window in _TAIL_WINDOWS:
         found = list(BOUNDARY.finditer(text, max(0, len(text) - window)))

@@ -1,7 +1,7 @@
 """A pool of processes that digest pieces of a trace in parallel, ahead of the reader.
 
-A piece ends at a likely end of an event; the reader would try the same guess first. If the guess is wrong, or a piece
-needs earlier events, all text from that piece on goes back to the reader. A worker that dies, or does not answer, only
+A piece ends at a likely end of an event; the reader would try the same guess first. If this guess is wrong, or a piece
+needs earlier events, all text from this piece on goes back to the reader. A worker that dies, or does not answer, only
 costs time.
 """
 
@@ -50,7 +50,7 @@ class Piece:
     digest: Digest | None = None
 
     def spell(self) -> list[bytes | memoryview]:
-        """Return the events as a JSON list, split into several byte strings."""
+        """Return the events of the piece as a JSON list, split into several byte strings."""
         return [b"[", memoryview(self.text)[: self.cut], b"]"]
 
 
@@ -151,7 +151,7 @@ def _start(files: list[int]) -> subprocess.Popen[bytes]:
 
 @dataclass
 class Pool:
-    """A pool of workers that run inside the `with` block. It is smaller if some workers cannot be started."""
+    """A pool of workers that run inside the `with` block. There are fewer than `size` if some cannot start."""
 
     size: int
     _workers: list[Worker] = field(default_factory=list)
@@ -208,7 +208,7 @@ _MARGIN_FRAMES = 60
 def read_ahead(pool: Pool, text: bytes, blocks: Iterator[bytes], advance: Advance) -> Digests:
     """Yield the digests of pieces in order. Return the text and the blocks that are left for the reader.
 
-    The pool digests pieces. This process does so too, while no worker is free.
+    The pool digests pieces. This process also digests pieces while no worker is free.
     """
     frames = sum(1 for _ in walk_stack(None)) + SPARE_FRAMES + _MARGIN_FRAMES
     with pool:
@@ -250,7 +250,7 @@ def _read(pool: Pool, text: bytes, blocks: Iterator[bytes], how: tuple[Advance, 
 
 
 def _split(text: bytes, start: int, sizes: Sequence[int]) -> Iterator[bytes]:
-    """Yield the blocks of a text from position `start` on; `sizes` are their lengths."""
+    """Yield the blocks of a text from position `start` on; `sizes` are the lengths of these blocks."""
     for size in sizes:
         yield text[start : start + size]
         start += size

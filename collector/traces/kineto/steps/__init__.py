@@ -1,1 +1,1 @@
-"""Find the bounds of the steps of a trace, and their phases. May import `classify` and its imports."""
+"""Find the bounds of the steps of a trace, and the phases of these steps. May import `classify` and its imports."""

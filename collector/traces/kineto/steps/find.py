@@ -34,11 +34,11 @@ _WHOLE: _Told = ("whole", 0.0)
 
 
 def _from_pattern(trace: Trace) -> Steps | None:
-    """Return each repeat of a sequence of work as a step. The work is that of `_list_work`.
+    """Return each repeat of a sequence of work as a step; None without such a sequence. The work is that of
+    `_list_work`.
 
     The layers of a single pass repeat too. But a training loop repeats all of its work. So nearly every name must occur
-    once per repeat, or a fixed number of times.
-    """
+    once per repeat, or a fixed number of times."""
     rows = _list_work(trace)
     if not 2 * _LEAST_REPEATS <= len(rows) <= _LONGEST:
         return None
@@ -137,7 +137,7 @@ def _from_optimizer(trace: Trace) -> Steps | None:
 
 
 def _find_other_work(trace: Trace, ends: Ints) -> Mask:
-    """Return for each gap between two ends of optimizers whether a new step begins in the gap.
+    """Return for each gap between two ends of optimizers whether a new step begins in this gap.
 
     A step may have several optimizers. A step begins with work that every step does: a fetched batch, or else a
     backward. If the trace has neither, the length of the gap decides. Length is the last resort, because the first
@@ -154,7 +154,7 @@ def _find_other_work(trace: Trace, ends: Ints) -> Mask:
 
 
 def _from_loader(trace: Trace) -> Steps | None:
-    """Return each batch of a loader as a step, from one fetch to the next, in a trace without optimizer.
+    """Return each batch of a loader as a step, from fetch to fetch, in a trace without optimizer; None without batches.
 
     The last fetch of a loop finds no more data and is no batch. It contains no operator, and the operator after it
     differs from the operator after a batch. The fetch of a batch that was already ready contains no operator, either.
@@ -178,14 +178,14 @@ def _from_loader(trace: Trace) -> Steps | None:
 
 
 def _pick_busiest(trace: Trace, mask: Mask) -> tuple[Ints, int]:
-    """Choose the track with most slices of the mask. Return those slices that do not overlap, and the track's number."""
+    """Choose the track with most slices of the mask. Return its slices that do not overlap, and the track's number."""
     rows = trace.sort(mask)
     track = trace.find_busiest(rows)
     return _take_apart(trace, rows[trace.lanes.track[rows] == track]), track
 
 
 def _take_apart(trace: Trace, rows: Ints) -> Ints:
-    """Return those `rows` that do not overlap an earlier slice. `rows` are sorted by start."""
+    """Return those of `rows` that do not overlap an earlier slice. `rows` must be sorted by start."""
     ends = np.maximum.accumulate(trace.end_ns[rows])
     found: Ints = rows[np.append(np.full(min(len(rows), 1), True), trace.start_ns[rows][1:] >= ends[:-1])]
     return found
@@ -277,8 +277,7 @@ def _add_device_work(trace: Trace, steps: Steps) -> Steps:
 
 
 def _drop_cut_off(steps: Steps, launched: Ints) -> Steps:
-    """Return the steps up to the last one that launched device work. If that step launched too little, leave it out
-    too.
+    """Return the steps up to the last one that launched device work, without that one if it launched too little.
 
     Without device work all steps are kept, because nothing shows whether a step is complete.
     """

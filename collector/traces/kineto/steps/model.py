@@ -29,8 +29,8 @@ class Steps:
     `end_ns` are the bounds of the step.
 
     `cut_off` are the numbers of incomplete last steps, which are left out. `thread` is the track of the training
-    thread, -1 if unknown. `own` is None unless the user chose the steps; then it is the number of steps that the trace
-    itself marks.
+    thread, -1 if unknown. `own` is None unless the user chose the steps; if so, `own` is the number of steps that the
+    trace itself marks.
     """
 
     number: Ints
@@ -49,8 +49,8 @@ class Steps:
         return len(self.number)
 
     def locate(self, times_ns: Ints, host: bool = True) -> Ints:
-        """Return the row of the step at each time, -1 for none. Steps are bounded by the host's markers if `host` is
-        true.
+        """Return the row of the step at each time, -1 outside of steps. If `host` is true, markers on the host bound a
+        step.
         """
         starts, ends = (self.host_start_ns, self.host_end_ns) if host else (self.start_ns, self.end_ns)
         return locate(starts, ends, times_ns)
@@ -77,12 +77,12 @@ class Phases:
         return dict(zip(PHASE_NAMES, total, strict=True))
 
     def locate(self, times_ns: Ints) -> Ints:
-        """Return the index in PHASE_NAMES of the phase at each time, -1 for none."""
+        """Return the index in PHASE_NAMES of the phase at each time, -1 outside of phases."""
         return np.append(self.phase, -1)[locate(self.start_ns, self.end_ns, times_ns)]
 
 
 def locate(starts: Ints, ends: Ints, times_ns: Ints) -> Ints:
-    """Return the row of the time range at each time, -1 for none. The ranges are in time order, without overlap."""
+    """Return the row of the range at each time, -1 outside of ranges. Ranges are in time order, without overlap."""
     if not len(starts):
         return np.full(len(times_ns), -1, np.int64)
     row = np.searchsorted(starts, times_ns, side="right") - 1

@@ -71,7 +71,7 @@ def find_phases(trace: Trace, steps: Steps) -> Phases:
 
 
 def _derive_phases(marks: _Marks, starts: Ints, ends: Ints) -> Phases:
-    """Return the phases of the steps from `starts` to `ends`, derived from the host's work."""
+    """Return the phases of the steps from `starts` to `ends`, derived from the work of the host."""
     rows: list[tuple[int, int, int, int]] = []
     for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         known = sorted(_clip_marks(marks, start, end))
@@ -106,7 +106,7 @@ def _find_marks(trace: Trace, steps: Steps) -> _Marks:
 
 
 def find_thread(trace: Trace, steps: Steps) -> int:
-    """Return the track of the training thread: the track of the steps, or else the busiest track; -1 for none."""
+    """Return the track of the training thread: the track of the steps, or else the busiest track; -1 if none."""
     if steps.thread >= 0:
         return steps.thread
     return trace.find_busiest(np.flatnonzero(trace.is_any(Kind.OPERATOR, Kind.ANNOTATION)))
@@ -124,8 +124,8 @@ def _times(trace: Trace, mask: Mask) -> _Times:
 
 
 def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
-    """Return the ranges of a step that have a mark, without overlap: those of loader and optimizer, and one of the
-    backward in each gap between them.
+    """Return the ranges of a step that have a mark, without overlap: those of loader and optimizer, and in each gap
+    between these ranges one of the backward.
     """
     known: list[Span] = []
     for phase, times in (("data_wait", marks.loader), ("optimizer", marks.optimizer)):
@@ -146,7 +146,7 @@ def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
 def _clip(times: _Times, start: int, end: int) -> list[tuple[int, int]]:
     """Return the marked ranges clipped to a step, including ranges that began before the step.
 
-    A step starts when the device has finished the previous step. The host may be ahead by then.
+    A step starts when the device has finished the previous step. By then, the host may already work on this step.
     """
     chosen = times.find(start, end)
     pairs = zip(times.starts[chosen].tolist(), times.ends[chosen].tolist(), strict=True)
@@ -188,7 +188,7 @@ def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> 
 
 
 def _find_work(marks: _Marks, start: int, end: int) -> int:
-    """Return the first start of work in a time range; without work, the end of the range."""
+    """Return the first start of work in a time range; if no work starts, the end of the range."""
     at = int(np.searchsorted(marks.work, start))
     return min(int(marks.work[at]), end) if at < len(marks.work) else end
 
@@ -243,10 +243,10 @@ def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> P
 
 
 def _list_work(trace: Trace, steps: Steps, host: Phases) -> tuple[Ints, Ints, Ints]:
-    """Return three columns on the device work that ends after its step has ended on the host: step, end, launch phase.
+    """Return three columns on the device work that ends after its step has ended on the host: the step, the end, and
+    the phase of the launch.
 
-    The work is sorted by step and start.
-    """
+    The work is sorted by step and start."""
     columns = [trace.log.scratch.column() for _ in range(4)]
     for device in trace.find(trace.is_device_work):
         launched_ns = trace.find_launch_ns(device, NEVER_NS)

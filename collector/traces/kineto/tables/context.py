@@ -31,7 +31,7 @@ class Reading:
 
     @cached_property
     def step_row(self) -> Ints:
-        """The row in `steps` of each slice, -1 for none. Device work gets the row of its launch, if linked."""
+        """The row in `steps` of each slice, -1 outside of steps. Device work gets the row of its launch, if linked."""
         trace, steps = self.trace, self.steps
 
         def find(rows: slice) -> Ints:
@@ -92,7 +92,7 @@ def split_batches(step_row: Ints, name: Ints, names: int, scratch: Scratch, size
 
 
 def _find_keys(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: int) -> Ints:
-    """Return a key for each row: its step, and also its name if any step has more than `size` rows.
+    """Return a key for each row: the row's step, and also its name if any step has more than `size` rows.
 
     Rows with the same key are never split between batches.
     """
@@ -105,5 +105,5 @@ def _find_keys(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: i
 
 
 def find_place(values: Ints, order: Ints, value: int) -> int:
-    """Return the first position in `order` whose row has at least `value`. `order` has rows sorted by value."""
+    """Return the first position in `order` whose row has at least `value`. `order` has the rows sorted by value."""
     return bisect_left(range(len(order)), value, key=lambda place: values[order[place]])

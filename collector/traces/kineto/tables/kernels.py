@@ -151,7 +151,7 @@ def _name_group(name: str, ranks: str) -> str:
 
 
 def _number_in_group(groups: list[str], sequences: list[int]) -> list[int]:
-    """Return the trace's number of each call in its group. A group with a missing or repeated number counts from 0."""
+    """Return the trace's number of each call in its group. If one is missing or repeated, count the group from 0."""
     untold = {name for name, sequence in zip(groups, sequences, strict=True) if sequence < 0}
     twice = Counter(pair for pair in zip(groups, sequences, strict=True) if pair[0] not in untold)
     untold |= {name for (name, _), count in twice.items() if count > 1}
@@ -198,8 +198,8 @@ class _Messages:
         return np.array(found, np.int64)
 
     def _first(self, values: Ints) -> Ints:
-        """Return for each row the first known value: its own, that of the host work around the row's launch, or that of
-        the operator around that launch. -1 for none.
+        """Return for each row the first known value: the row's own, that of the host work around its launch, or that of
+        the operator around this launch. -1 if none is known.
         """
         found = np.full(len(self._rows), -1, np.int64)
         for rows in reversed(self._around):
@@ -211,8 +211,8 @@ class _Messages:
         return (int(rows[row]) for rows in self._around if rows[row] >= 0)
 
     def _name(self, row: int) -> str:
-        """Return the collective's name from the host span. The kernel's name is not enough: an all-to-all's kernel is
-        named send and receive.
+        """Return the collective's name from the host span. The kernel's name is not enough: the kernel of an all-to-all
+        is named send and receive.
         """
         names = [self._trace.names[self._trace.columns.name[around]] for around in self._list_around(row)]
         for name in names:

@@ -43,8 +43,8 @@ Tensor = tuple[str, str]
 
 @dataclass(frozen=True)
 class Memory:
-    """The allocator's events in time order. `device` and `allocated` (bytes) are computed from `fields`, the log's
-    columns.
+    """The allocator's events in time order. `device` and `allocated` (bytes) are computed from `fields`, the columns of
+    the log.
     """
 
     fields: dict[str, Ints]
@@ -103,7 +103,7 @@ def find_devices(memory: dict[str, Ints]) -> Ints:
 
 
 def _sum_allocated(memory: dict[str, Ints], device: Ints) -> Ints:
-    """Return the allocated bytes after each event. Old files hold only the changes, which are then summed per device."""
+    """Return the allocated bytes after each event. Old files hold only changes, which are then summed per device."""
     change = np.clip(np.where(memory["change"] == ABSENT, NO_ID, memory["change"]), -_MOST_BYTES, _MOST_BYTES)
     allocated = memory["allocated"].copy()
     for number in np.unique(device).tolist():
@@ -120,7 +120,7 @@ def _sum_allocated(memory: dict[str, Ints], device: Ints) -> Ints:
 
 
 class _Moments:
-    """A finder of the host slice that runs at a moment. `threads` are the threads to search: their numbers in the log."""
+    """A finder of the host slice that runs at a moment. `threads` are the threads to search, by number in the log."""
 
     def __init__(self, trace: Trace, threads: Ints) -> None:
         self._trace = trace
@@ -144,10 +144,10 @@ class _Moments:
         return found
 
     def _find_around(self, rows: Ints, times_ns: Ints) -> Ints:
-        """Return for each moment the innermost slice around it, -1 for none.
+        """Return for each moment the innermost slice around it, -1 if there is none.
 
-        The search begins at the last slice that began before the moment. From there it climbs to the slice's owners
-        until one has not ended at the moment.
+        The search begins at the last slice that began before the moment. From there it climbs from owner to owner,
+        until an owner has not ended at the moment.
         """
         trace = self._trace
         if not len(rows):
@@ -179,7 +179,7 @@ class _Tensors:
         self._find = lru_cache(1 << 14)(self._guess)
 
     def describe(self, rows: Ints, sizes: Ints) -> list[Tensor | None]:
-        """Return the tensors in the blocks allocated by the slices in `rows`; None if unknown."""
+        """Return the tensors in the blocks that the slices in `rows` allocated; None for an unknown tensor."""
         columns = self._trace.columns
         safe = np.maximum(rows, 0)
         taken = ((rows >= 0) & (sizes > 0)).tolist()
@@ -210,7 +210,7 @@ def _find_tensor(name: str, call: Call) -> tuple[Shape, str] | None:
 
 
 def _combine(name: str, shapes: list[Shape]) -> Shape | None:
-    """Return the shape of the result for input shapes: the matrix product's for products, else the broadcast shape."""
+    """Return the shape of the result for input shapes: the matrix product's shape for products, else broadcast."""
     if name in ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"):
         return (*shapes[-2][:-1], shapes[-1][-1]) if len(shapes) > 1 else None
     return broadcast(shapes) if shapes else None

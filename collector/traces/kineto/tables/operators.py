@@ -48,8 +48,8 @@ def sum_calls(trace: Trace) -> CallSums:
 
 
 def _sum_device(trace: Trace) -> tuple[Ints, Ints]:
-    """Return the ns of device work of each call, as two columns: launched by the call itself, and with its nested
-    calls.
+    """Return the time of device work of each call in ns, as two columns: of work that the call itself launched, and
+    including nested calls.
     """
     own, whole = (trace.log.scratch.array(len(trace.columns), 0) for _ in range(2))
     for device in trace.find(trace.is_device_work):
@@ -95,7 +95,7 @@ def _sum_work(trace: Trace) -> tuple[Floats, Floats]:
 
 
 def _estimate_calls(trace: Trace) -> tuple[Mask, tuple[Floats, Floats]]:
-    """Return a mask of the calls with an estimate, their operations, their least bytes. Equal calls are estimated once."""
+    """Return a mask of the calls with an estimate, their operations and least bytes. Equal calls are estimated once."""
     arguments, width = trace.arguments, len(trace.arguments)
     shapes, values = arguments.texts("Input Dims", "Input dims"), arguments.texts("Concrete Inputs")
     dtypes = arguments.texts("Input type")
@@ -186,7 +186,7 @@ def _total_known(values: Floats, groups: Ints, count: int) -> pa.Array:
 
 
 def _build_unowned(reading: Reading) -> pa.Table:
-    """Build the rows of device work that no operator launched, so that the table includes all device work."""
+    """Build rows for the device work that no operator launched, so that the table includes all device work."""
     trace, names = reading.trace, (LAUNCH_NOT_RECORDED, LAUNCHED_BY_NONE)
     # The first row is for work outside all steps.
     sums = np.zeros((len(reading.steps) + 1, len(names)), np.int64)

@@ -87,7 +87,7 @@ def _list_spans(reading: Reading) -> tuple[Ints, Ints, Ints]:
 
 
 def _find_extent(reading: Reading) -> tuple[int, int]:
-    """Return the start and end of the trace's work, without the profiler's own spans."""
+    """Return the start and end of the work in the trace, without the profiler's own spans."""
     trace = reading.trace
     low, high, origin_ns = reading.steps.start_ns.tolist(), reading.steps.end_ns.tolist(), reading.origin_ns
     for rows in trace.find(trace.is_host_work | trace.is_device_work):
@@ -205,7 +205,7 @@ def build_counters(reading: Reading) -> pa.Table:
 
 
 def _list_counters(reading: Reading) -> dict[str, tuple[str, str]]:
-    """Map the label of each counter to (process, unit), in the order of their tracks."""
+    """Return (process, unit) of each counter by the counter's label, in the order of the counters' tracks."""
     log = reading.trace.log
     devices = np.unique(find_devices(log.memory)).tolist()
     found = {_label_memory(device): ("Memory", "bytes") for device in devices}

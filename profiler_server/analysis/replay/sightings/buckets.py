@@ -1,7 +1,7 @@
 """Gradients that are reduced bucket by bucket during the backward, and the savings of larger buckets.
 
-A collective takes a latency and a time for each of its bytes. Both are fitted to the reductions of the window. A larger
-bucket is sent at the time at which its last part would have been sent. It pays the latency only once.
+A collective takes a latency, and a time for each of its bytes. Both are fitted to the reductions of the window. A
+larger bucket is sent at the time at which its last part was sent, and pays the latency only once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DEEPEST_CALL = 10
 
 @dataclass(frozen=True)
 class TransferFit:
-    """The time of a reduction without waiting for ranks: a latency, and a time for each byte."""
+    """The time of a reduction without waiting for other ranks: a latency, and a time for each byte."""
 
     latency_ns: float
     ns_per_byte: float
@@ -35,8 +35,8 @@ class TransferFit:
 
 @dataclass(frozen=True)
 class Buckets:
-    """The reductions of the window's backwards in the order in which they ran: slice, graph node, size and length of
-    each. `backward` is the number of the backward.
+    """The reductions in the backwards of the window, in the order in which they ran: slice, graph node, size and length
+    of each. `backward` is the number of the backward that contains the reduction.
     """
 
     rows: Ints
@@ -48,8 +48,8 @@ class Buckets:
 
 @dataclass(frozen=True)
 class _Joining:
-    """Sequences of buckets (`runs`, indexes) that are each replaced by one bucket of at least `cap_mib`, and the fitted
-    time of a bucket.
+    """Sequences of buckets (`runs`, indexes) that are each replaced by one bucket of at least `cap_mib`, and the fit
+    for the time of a bucket.
     """
 
     cap_mib: int
@@ -76,7 +76,7 @@ class _Joining:
 
 
 def find_larger_buckets(trial: Trial) -> Sighting | None:
-    """Find gradients that are reduced in several buckets. The gain is that of the best larger size."""
+    """Find gradients that are reduced in several buckets. The gain is that of the best larger bucket size."""
     buckets = list_buckets(trial)
     if buckets is None:
         return None
@@ -106,7 +106,7 @@ def list_buckets(trial: Trial) -> Buckets | None:
     """Return the reductions that the hooks of ready gradients start. None if no backward has several reductions of
     known size.
 
-    Other reductions are left out, because the work after them may need their result at once.
+    Reductions started elsewhere are left out, because the work after them may need their result at once.
     """
     window = trial.window
     rows = np.flatnonzero((window.kind == COLLECTIVE) & window.match(_REDUCE) & (window.message_bytes > 0))
@@ -140,7 +140,7 @@ def _number_backwards(trial: Trial, callers: Ints) -> Ints:
 def fit_transfers(size_bytes: Ints, length_ns: Ints) -> TransferFit | None:
     """Return latency and time per byte, fitted to the shortest reduction of each size; None without a good fit.
 
-    Longer reductions of the same size may contain a wait for a slower rank.
+    A longer reduction of the same size may contain a wait for a slower rank.
     """
     sizes, place = np.unique(size_bytes, return_inverse=True)
     if len(sizes) < 2 or sizes[-1] < LEAST_SIZES_RATIO * sizes[0]:

@@ -65,7 +65,7 @@ def find_unfused_pointwise(trial: Trial) -> Sighting | None:
 
 
 def find_attention_by_hand(trial: Trial) -> Sighting | None:
-    """Find a softmax between two batched products, made of single operators."""
+    """Find attention that is made of single operators: a softmax between two batched products."""
     window = trial.window
     found: list[Ints] = []
     for track in window.threads:
@@ -100,7 +100,7 @@ def _find_heads(trial: Trial, calls: Ints) -> list[Ints]:
 
 
 def _is_long(trial: Trial, row: int) -> bool:
-    """Return whether a softmax is over many keys; true if the trace has no shapes."""
+    """Return whether a softmax is over many keys (attended positions); true if the trace has no shapes."""
     dims = trial.read_args(np.array([row]))[0].get("Input Dims")
     first = dims[0] if isinstance(dims, list) and dims else None
     if not isinstance(first, list) or not first:
@@ -117,7 +117,7 @@ _NEUTRAL = re.compile(r"^aten::(detach_?|view|reshape|to|expand|empty|empty_like
 
 
 def find_per_parameter_loops(trial: Trial) -> Sighting | None:
-    """Find loops of operators over single parameters: norms for clipping, moving averages of weights."""
+    """Find loops of operators over single parameters, such as norms for clipping or moving averages of weights."""
     window = trial.window
     calls = trial.list_calls(window.threads[0])
     calls = calls[~window.match(_NEUTRAL)[calls]]
@@ -147,9 +147,7 @@ def _find_runs(rows: Ints, wanted: Mask, least: int) -> list[Ints]:
 
 
 def find_update_loops(trial: Trial) -> Sighting | None:
-    """Find optimizer steps that loop over single parameters. `examples` are the names of steps,
-    `Optimizer.step#Adam.step`.
-    """
+    """Find optimizer steps that loop over single parameters. Examples are names such as `Optimizer.step#Adam.step`."""
     window = trial.window
     calls = trial.list_calls(window.threads[0])
     calls = calls[trial.is_updating(calls)]
@@ -212,7 +210,7 @@ def _name_sizes(trial: Trial, owners: np.ndarray) -> list[str]:
 
 
 def find_layout_copies(trial: Trial) -> Sighting | None:
-    """Find kernels around convolutions that only convert images between layouts."""
+    """Find kernels around convolutions that only convert images from one memory layout to another."""
     window = trial.window
     kernels = np.flatnonzero((window.kind == KERNEL) & window.match(_LAYOUT))
     if not len(kernels):
@@ -227,7 +225,7 @@ _CHECKPOINT = re.compile(r"^(CheckpointFunctionBackward|.*CheckpointFunctionBack
 
 
 def find_recorded_gradients(trial: Trial) -> Sighting | None:
-    """Find operators with gradient recording in a window without a backward."""
+    """Find operators that record gradients although the window has no backward."""
     window = trial.window
     operators = window.kind == OPERATOR
     if window.match(_BACKWARD)[operators].any():
@@ -242,7 +240,7 @@ def find_recorded_gradients(trial: Trial) -> Sighting | None:
 
 
 def find_checkpointing(trial: Trial) -> Sighting | None:
-    """Find forwards that the backward runs a second time, because their results were not kept."""
+    """Find forwards that the backward runs a second time, because the first results were not kept."""
     window = trial.window
     spans = np.flatnonzero(window.match(_CHECKPOINT) & (window.kind == OPERATOR))
     if not len(spans):

@@ -31,7 +31,7 @@ Masks = tuple[Ints, Ints, Mask]
 
 
 def find_small_copies(trial: Trial) -> Sighting | None:
-    """Find many small copies to the device in a step, each with its own launch."""
+    """Find steps with many small copies to the device, each with its own launch."""
     copies = trial.find_copies(TO_DEVICE)
     copies = copies[trial.read_bytes(copies) <= SMALL_COPY_BYTES]
     if len(copies) < LEAST_SMALL_COPIES * trial.window.steps:
@@ -71,9 +71,9 @@ def find_cast_before_copy(trial: Trial) -> Sighting | None:
 
 
 def _describe_copies(trial: Trial, copies: Ints, low: float, near: Ints | None = None) -> Sighting | None:
-    """Return the sighting of copies that could be omitted, or merged into another copy; None for no copies. The poor
-    version saves the share `low`. Examples are the names of the rows `near`, by default of the copying operators.
-    """
+    """Return the sighting of copies that could be omitted, or merged into another copy; None if there are no copies.
+    The poor version saves the share `low`. Examples are the names of the rows `near`, by default of the copying
+    operators."""
     if not len(copies):
         return None
     callers = np.unique(trial.caller[copies])
@@ -123,7 +123,7 @@ def _list_with_previous(trial: Trial, copies: Ints, filler: re.Pattern[str]) -> 
 
 
 def _measure_element(args: dict[str, object]) -> float:
-    """Return the bytes of an element of the first input, NaN if the trace does not record them."""
+    """Return the bytes of one element of the first input, NaN if the trace has no dtype for this input."""
     types = args.get("Input type")
     first = types[0] if isinstance(types, list) and types else None
     return float(_SIZES.get(first, np.nan)) if isinstance(first, str) else np.nan
@@ -136,7 +136,7 @@ _ALLOCATE = re.compile(r"^(cuda|hip)(Malloc|Free|MemCreate|MemMap)$")
 
 
 def find_sync_points(trial: Trial) -> Sighting | None:
-    """Find operators that need a value from the device: `.item()`, `.cpu()`, `nonzero`, a tensor in an `if`."""
+    """Find operators that make the host wait for a value: `.item()`, `.cpu()`, `nonzero`, a tensor in an `if`."""
     waits = _find_waits(trial)
     window, row = trial.window, trial.graph.row
     copied = np.isin(row[waits], window.launch[trial.find_copies(TO_DEVICE)])
@@ -163,7 +163,7 @@ def find_emptied_cache(trial: Trial) -> Sighting | None:
 
 
 def _find_waits(trial: Trial) -> Ints:
-    """Return the nodes of the calls that really waited, and after which more work was launched."""
+    """Return the nodes of the calls that really waited for the device, and after which more work was launched."""
     graph = trial.graph
     rows = np.flatnonzero(trial.window.match(_WAITING))
     waits = [
