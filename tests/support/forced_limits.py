@@ -56,7 +56,7 @@ class Limit(np.float64):
         self.compared.add(self.name)
         other = float(other) if isinstance(other, Limit) else other
         compare = _COMPARISONS[kind][0]
-        if self.side is None or np.isscalar(other) and not np.isfinite(other):
+        if self.side is None or (np.isscalar(other) and not np.isfinite(other)):
             return compare(float(self), other)
         said = compare(0, self.side)
         return np.full(other.shape, said) if isinstance(other, np.ndarray) else said
