@@ -3,88 +3,102 @@
 from __future__ import annotations
 
 import operator
+import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from profiler_server import analysis, diagnosis
+from profiler_server.derive.store import Store
 from profiler_server.diagnosis.limits import list_limits
 
 SIDES = {"below": -1, "at": 0, "above": 1}
 """Where a figure lies that is compared with a limit."""
 
-_COMPARISONS = {
-    name: (getattr(operator, name), reflected)
-    for name, reflected in (("lt", "gt"), ("le", "ge"), ("gt", "lt"), ("ge", "le"))
-}
-_UFUNCS = {"less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge"}
 
-
-class Limit(np.float64):
+class Forced:
     """A limit, or a multiple of it, that notes that it is compared. `side` is None for the usual answers."""
 
     name: str
     side: int | None
     compared: set[str]
-
-    def __new__(cls, value: float, name: str, side: int | None, compared: set[str]) -> Limit:
-        made = super().__new__(cls, value)
-        made.name, made.side, made.compared = name, side, compared
-        return made
-
-    def __index__(self) -> int:
-        return int(float(self))
+    plain: float
 
     def __hash__(self) -> int:
-        return hash(float(self))
+        return hash(self.plain)
+
+    def __lt__(self, other: Any) -> Any:
+        return self.answer(operator.lt, other)
+
+    def __le__(self, other: Any) -> Any:
+        return self.answer(operator.le, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self.answer(operator.gt, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self.answer(operator.ge, other)
+
+    def __mul__(self, other: Any) -> Any:
+        return self.times(other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self.times(other)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        kind = _UFUNCS.get(ufunc.__name__)
-        if kind is not None and method == "__call__":
-            left, right = inputs
-            if isinstance(left, Limit):
-                return left.answer(kind, right)
-            return right.answer(_COMPARISONS[kind][1], left)
-        return getattr(ufunc, method)(*(float(x) if isinstance(x, Limit) else x for x in inputs), **options)
+        compare = _UFUNCS.get(ufunc.__name__) if method == "__call__" else None
+        if compare is None:
+            return getattr(ufunc, method)(*map(_strip, inputs), **options)
+        left, right = inputs
+        return left.answer(compare, right) if isinstance(left, Forced) else right.answer(_REFLECTED[compare], left)
 
-    def answer(self, kind: str, other: Any) -> Any:
-        """Return whether the limit is less (`lt`) … than a figure or than each figure of an array."""
+    def answer(self, compare: Callable[[Any, Any], Any], other: Any) -> Any:
+        """Return whether the limit is less than … a figure or each figure of an array."""
         self.compared.add(self.name)
-        other = float(other) if isinstance(other, Limit) else other
-        compare = _COMPARISONS[kind][0]
-        if self.side is None or (np.isscalar(other) and not np.isfinite(other)):
-            return compare(float(self), other)
-        said = compare(0, self.side)
-        return np.full(other.shape, said) if isinstance(other, np.ndarray) else said
+        other = _strip(other)
+        if self.side is None or (np.isscalar(other) and not np.isfinite(other)):  # no figure, which has no side
+            return compare(self.plain, other)
+        answer = compare(0, self.side)
+        return np.full(other.shape, answer) if isinstance(other, np.ndarray) else answer
 
-    def times(self, value: float) -> Limit:
-        return Limit(value, self.name, self.side, self.compared)
-
-
-def _define(name: str) -> None:
-    setattr(Limit, f"__{name}__", lambda self, other: self.answer(name, other))
+    def times(self, other: Any) -> Any:
+        product = self.plain * _strip(other)
+        return _force(product, self.name, self.side, self.compared) if np.isscalar(product) else product
 
 
-for _name in _COMPARISONS:
-    _define(_name)
+class Share(Forced, float):
+    """A limit that is a real number."""
 
 
-def _scale(name: str) -> None:
-    def method(self: Limit, other: Any) -> Any:
-        found = getattr(float, name)(float(self), other) if isinstance(other, int | float) else NotImplemented
-        if found is NotImplemented and isinstance(other, np.ndarray):
-            found = getattr(np.float64(float(self)), name)(other)
-        return self.times(found) if isinstance(found, float) else found
-
-    setattr(Limit, name, method)
+class Count(Forced, int):
+    """A limit that is a whole number."""
 
 
-for _name in ("__mul__", "__rmul__"):
-    _scale(_name)
+_REFLECTED = {operator.lt: operator.gt, operator.le: operator.ge, operator.gt: operator.lt, operator.ge: operator.le}
+_UFUNCS = {"less": operator.lt, "less_equal": operator.le, "greater": operator.gt, "greater_equal": operator.ge}
+
+
+def _force(value: Any, name: str, side: int | None, compared: set[str]) -> Forced:
+    made: Forced = Count(value) if isinstance(value, int) else Share(value)
+    made.name, made.side, made.compared, made.plain = name, side, compared, value
+    return made
+
+
+def _strip(value: Any) -> Any:
+    return value.plain if isinstance(value, Forced) else value
+
+
+def find_compared(run: Callable[[], object]) -> Sequence[str]:
+    """Return the names of the limits with which figures are compared in a call."""
+    with force_limits((), None) as compared:
+        run()
+    return sorted(compared)
 
 
 @contextmanager
@@ -94,8 +108,9 @@ def force_limits(names: tuple[str, ...], side: int | None) -> Iterator[set[str]]
     places = [place for place in _find_places() if not names or place[1] in names]
     try:
         for module, name, value in places:
-            setattr(module, name, Limit(value, name, side, compared))
-        yield compared
+            setattr(module, name, _force(value, name, side, compared))
+        with Store().held():  # what follows from forced limits is not kept
+            yield compared
     finally:
         for module, name, value in places:
             setattr(module, name, value)
@@ -104,6 +119,9 @@ def force_limits(names: tuple[str, ...], side: int | None) -> Iterator[set[str]]
 @cache
 def _find_places() -> tuple[tuple[ModuleType, str, float], ...]:
     """Return each module in which a limit stands or into which it is imported."""
+    for package in (analysis, diagnosis):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            import_module(found.name)
     limits = list_limits()
     return tuple(
         (module, name, value)

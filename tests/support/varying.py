@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from functools import cache
+from functools import cache, partial
+from itertools import chain, product
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
@@ -19,46 +21,67 @@ from profiler_server.diagnosis.deriving import derive
 from profiler_server.diagnosis.judging import find_rules
 from profiler_server.facts.case import Abstention, Case, Finding, Rule
 from profiler_server.facts.steps import read_column
-from tests.support.forced_limits import SIDES, force_limits
+from tests.support.forced_limits import SIDES, find_compared, force_limits
 
 _FIGURE = re.compile(r"\d[\d.,]*(?: (?:%|ns|µs|ms|s|[KMGT]?i?B)\b)?")
 
 
 def write_variants(given: Any, tell: Callable[[Any], tuple[str, ...]]) -> str:
-    """Return what is told of facts, and each change of one of them by which something else is told."""
+    """Return what is told of facts, and each change of a fact or a limit by which something else is told."""
     usual = tell(given)
+    variants = ((name, partial(tell, changed)) for name, changed in list_variants(given))
+    return _write(
+        usual, _note(usual, chain(variants, _list_forced(partial(tell, given), find_compared(partial(tell, given)))))
+    )
+
+
+class Forcing:
+    """Forces limits in many cases, each of them in the first `most` cases in which it is compared."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._tried: Counter[str] = Counter()
+
+    def write(self, tell: Callable[[], tuple[str, ...]]) -> str:
+        """Return what is told, and what else is told with a figure below, at or above a limit."""
+        usual = tell()
+        compared = [name for name in find_compared(tell) if self._tried[name] < self._most]
+        self._tried.update(compared)
+        return _write(usual, _note(usual, _list_forced(tell, compared)))
+
+
+def _note(
+    usual: tuple[str, ...], variants: Iterable[tuple[str, Callable[[], tuple[str, ...]]]]
+) -> Mapping[str, Sequence[str]]:
+    """Return by difference the names of the variants of which something else is told."""
     noted: dict[str, list[str]] = {}
-    for name, changed in list_variants(given):
+    for name, tell in variants:
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             try:
-                found = tell(changed)
+                found = tell()
             except (ArithmeticError, LookupError, ValueError):  # no rank has such facts
                 continue
         if found != usual:
             noted.setdefault(_tell_difference(usual, found), []).append(name)
-    for name, found in _list_forced(lambda: tell(given)):
-        if found != usual:
-            noted.setdefault(_tell_difference(usual, found), []).append(name)
+    return noted
+
+
+def _write(usual: tuple[str, ...], noted: Mapping[str, Sequence[str]]) -> str:
     lines = [f"  {', '.join(names)}:\n    {found}\n" for found, names in noted.items()]
     return "\n".join(usual) + "\n\n" + "".join(lines)
 
 
-def _list_forced(tell: Callable[[], tuple[str, ...]]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield what is told if a figure lies below, at and above a limit with which it is compared."""
-    with force_limits((), None) as compared:
-        tell()
-    for name in sorted(compared):
-        for side in SIDES:
-            with (
-                warnings.catch_warnings(action="ignore"),
-                np.errstate(all="ignore"),
-                force_limits((name,), SIDES[side]),
-            ):
-                try:
-                    found = tell()
-                except (ArithmeticError, LookupError, ValueError):  # no rank has such facts
-                    continue
-            yield f"{side} {name}", found
+def _list_forced(
+    tell: Callable[[], tuple[str, ...]], limits: Sequence[str]
+) -> Iterator[tuple[str, Callable[[], tuple[str, ...]]]]:
+    """Yield for each limit what is told if every figure that is compared with it lies below, at and above it."""
+    for name, side in product(limits, SIDES):
+        yield f"{side} {name}", partial(_tell_forced, tell, name, side)
+
+
+def _tell_forced(tell: Callable[[], tuple[str, ...]], name: str, side: str) -> tuple[str, ...]:
+    with force_limits((name,), SIDES[side]):
+        return tell()
 
 
 def write_findings(case: Case, name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_own, 
 from profiler_server.analysis.ranks.together import RankSteps
 from tests.support.runs import MS
 from tests.support.showing import show
+from tests.support.varying import Forcing
 
 CAUSES = (
     "nothing",
@@ -145,7 +147,7 @@ class Drawn:
         return Calls(kinds, *(column[kept] for column in columns))
 
 
-def tell(ranks: tuple[RankSummary, ...]) -> list[str]:
+def tell(ranks: tuple[RankSummary, ...]) -> tuple[str, ...]:
     waits = measure_waits(ranks)
     lines = [show(judge_ranks(ranks)), f"own {show(measure_own(ranks))}"]
     if waits is not None:
@@ -154,13 +156,15 @@ def tell(ranks: tuple[RankSummary, ...]) -> list[str]:
         lines += [show(row) for row in summarize_collectives(ranks) if row.rank in (0, len(ranks) - 1)]
         lines += [show(find_slow_call(ranks)), show(choose_example(ranks))]
         lines += [show([replace(clock) for clock in align_ranks(ranks)])]
-    return lines
+    return tuple(lines)
 
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_what_is_found_of_the_ranks_of_drawn_jobs(cause: str, golden: Callable[[str, str], None]) -> None:
     lines: list[str] = []
+    forcing = Forcing(most=1)
     for seed in range(12):
         job = Drawn(cause, seed)
-        lines += [f"{cause} {seed}: {job.ranks} ranks, {job.steps} steps", *tell(job.summarize())]
+        told = forcing.write(partial(tell, job.summarize()))
+        lines += [f"{cause} {seed}: {job.ranks} ranks, {job.steps} steps", told]
     golden(f"drawn/ranks-{cause.replace(' ', '-')}", "\n".join(lines) + "\n")

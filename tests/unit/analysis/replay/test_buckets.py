@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from collector.format.run import Run
+from collector.format.run import RankRun, Run
 from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.analysis.replay.reading import replay_rank
 from profiler_server.analysis.replay.sightings.buckets import Buckets, TransferFit, _Joining, fit_transfers
@@ -19,6 +20,7 @@ from profiler_server.facts.machine import Sighting
 from profiler_server.facts.results import Suggestion
 from tests.support.must import must
 from tests.support.showing import show
+from tests.support.varying import Forcing
 from tests.support.window_cases import BYTES, FLOATS, POINTWISE, WINDOW_CASES
 from tests.support.windows import Machine, Step, build_window, compute
 
@@ -182,17 +184,25 @@ DRAWN = {f"drawn {seed}": draw(seed) for seed in range(12)}
 PLANTED = {f"planted {name}": case.planted for name, case in WINDOW_CASES.items()}
 
 
+def tell(rank: RankRun) -> tuple[str, ...]:
+    path = find_critical_path(rank)
+    if path is None:
+        return (show(replay_rank(rank)),)
+    columns = zip(path.kind, path.start_ns, path.slice_id, path.track, path.depth, strict=True)
+    return (
+        show(replay_rank(rank)),
+        f"path of {len(path.start_ns)}: {show(path.sum_kinds())} {show(path.examples)}",
+        show([list(column) for column in list(columns)[5:50:9]]),
+    )
+
+
 @pytest.mark.parametrize(("name", "bodies"), [("drawn", DRAWN), ("planted", PLANTED)])
 def test_what_the_replay_finds_of_windows(
     name: str, bodies: dict[str, Step], tmp_path: Path, golden: Callable[[str, str], None]
 ) -> None:
     lines: list[str] = []
+    forcing = Forcing(most=3)
     for number, (title, body) in enumerate(bodies.items()):
-        rank = build_window(tmp_path / str(number), body, steps=3).rank()
-        path = find_critical_path(rank)
-        lines += [f"{title}:", show(replay_rank(rank))]
-        if path is not None:
-            lines += [f"path of {len(path.start_ns)}: {show(path.sum_kinds())} {show(path.examples)}"]
-            columns = zip(path.kind, path.start_ns, path.slice_id, path.track, path.depth, strict=True)
-            lines += [show([list(column) for column in list(columns)[5:50:9]])]
+        run = build_window(tmp_path / str(number), body, steps=3)
+        lines += [f"{title}:", forcing.write(partial(tell, run.rank()))]
     golden(f"drawn/windows-{name}", "\n".join(lines) + "\n")
