@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 import sys
 import weakref
@@ -50,14 +51,16 @@ _LEFT_OUT = tuple(
 
 @dataclass
 class Place:
-    """Sums over the calls of one module class at one line. `useful` and `longest` sum the shares of `Padding`; `again`
-    counts calls that repeat a call of their step, `known` the rows, of `compared`, that an earlier step had already.
+    """Sums over the calls of one module class at one line. `useful` and `longest` sum the shares of `Padding`,
+    `positions` the rows × width; `again` counts calls that repeat a call of their step, `known` the rows, of `compared`,
+    that an earlier step had already.
     """
 
     calls: int = 0
     padded: int = 0
     useful: float = 0.0
     longest: float = 0.0
+    positions: int = 0
     width: int = 0
     rows: int = 0
     again: int = 0
@@ -88,6 +91,7 @@ class Place:
             "padded": self.padded,
             "useful_frac": round(self.useful / max(self.calls, 1), 4),
             "longest_frac": round(self.longest / max(self.calls, 1), 4),
+            "positions": self.positions,
             "width": self.width,
             "rows": self.rows,
             "again": self.again,
@@ -127,6 +131,7 @@ class CallLook:
         place.padded += found is not None
         place.useful += found.useful_frac if found is not None else 1.0
         place.longest += found.longest_frac if found is not None else 1.0
+        place.positions += found.width * found.rows if found is not None else _count_positions(arrays)
         if found is not None:
             is_first = place.padded == 1
             place.width = found.width if is_first or place.width == found.width else 0
@@ -163,11 +168,11 @@ class CallLook:
             place.first_seen.update(dict.fromkeys(found - place.first_seen.keys(), self.step))
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return the fact for rank.json: a mapping for each place in the code with padding or repeated calls."""
+        """Return the fact for rank.json: a mapping for each place of modules with padding or repeated calls."""
         for place in self.places.values():
             place.known *= not place.is_changed
-        seen = [(key, place) for key, place in self.places.items() if place.padded or place.again or place.known]
-        return [place.describe(*key) for key, place in seen]
+        models = {key[0] for key, place in self.places.items() if place.padded or place.again or place.known}
+        return [place.describe(*key) for key, place in self.places.items() if key[0] in models]
 
 
 @dataclass(frozen=True)
@@ -192,6 +197,11 @@ def find_in_call(arrays: Sequence[npt.NDArray[Any]]) -> Padding | None:
         if found is not None and (beside or not _is_mask(array)):
             return found
     return None
+
+
+def _count_positions(arrays: Sequence[npt.NDArray[Any]]) -> int:
+    """Return batch × time of the first argument with such dimensions, 0 if there is none."""
+    return next((math.prod(array.shape[:2]) for array in arrays if array.ndim > 1), 0)
 
 
 def _is_mask(array: npt.NDArray[Any]) -> bool:

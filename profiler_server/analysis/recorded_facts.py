@@ -68,6 +68,7 @@ class _Called(Struct):
     rows: Number
     again: Count
     again_ns: Time
+    positions: Count = 0
     compared: Count = 0
     known: Count = 0
     known_ns: Time = 0

@@ -250,7 +250,8 @@ class ModelCalls:
     """The calls of a module, or the batches of a loader, at one line, in the steps that were examined.
 
     `padded` calls had rows that are filled up to `width`, which is 0 for several widths. `useful_frac` is the share of
-    all calls that is not padding, `longest_frac` the same for the longest row of each call. `again` calls gave the
+    all calls that is not padding, `longest_frac` the same for the longest row of each call. `positions` is the sum of
+    rows × width over all calls, 0 if unknown. `again` calls gave the
     result of an earlier call in the same step, in `again_ns`. Of the `compared` rows of calls without gradients,
     `known` rows had occurred in an earlier examined step, with the same result, in `known_ns`. `wide_fracs` are the
     shares of forward and backward that grow with the width and with the square of the width, None if unknown.
@@ -263,6 +264,7 @@ class ModelCalls:
     padded: int = 0
     useful_frac: float = 1.0
     longest_frac: float = 1.0
+    positions: int = 0
     width: int = 0
     rows: int = 0
     again: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 from collector.edge import attempt
 from collector.format.rank import read_step_rows
@@ -14,7 +15,7 @@ from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.ranks.ends import Hang
 from profiler_server.diagnosis.end_sentences import list_attempt_lines, recall_standstills, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.facts.results import Diagnosis, Suggestion
+from profiler_server.facts.results import Diagnosis
 from profiler_server.format import say_gain
 from profiler_server.report.text import NOTHING_PAYS
 
@@ -57,12 +58,15 @@ def _say(rank: RankRun, found: Diagnosis) -> list[str]:
         nothing = [] if looks else [f"Nothing to change: {found.silence or NOTHING_PAYS}"]
         return [found.limit, *nothing, *looks] if found.limit else [found.sentence, *looks]
     change = f"{first.fix} ({first.title})" if first.fix else first.title
-    return [found.limit or found.sentence, f"To change first: {change}", _say_gain(rank, first), *looks]
+    is_known = first.predicted_step_ns is not None or first.least_step_ns is not None
+    gain = [say_gain(first, measure_step(rank))] if is_known else []
+    names_line = _LINE.search(first.measured) is not None and not _LINE.search(change)
+    why = [f"Why: {first.measured}"] if names_line or not is_known else []
+    return [found.limit or found.sentence, f"To change first: {change}", *gain, *why, *looks]
 
 
-def _say_gain(rank: RankRun, entry: Suggestion) -> str:
-    is_known = entry.predicted_step_ns is not None or entry.least_step_ns is not None
-    return say_gain(entry, measure_step(rank)) if is_known else f"Why: {entry.measured}"
+_LINE = re.compile(r"\.py:\d")
+"""A line of the user's code, which the change itself does not always name."""
 
 
 def measure_step(rank: RankRun) -> float | None:

@@ -151,6 +151,19 @@ def test_what_asks_for_no_change_is_no_suggestion_and_events_lost_are_warned_of(
     assert write_brief(run)[1] == f"Nothing to change: {NOTHING_PAYS}"
 
 
+@pytest.mark.parametrize("rows", [(), (("Critic.visit", 41), ("Critic.learn", 40))])
+def test_the_brief_names_the_lines_where_the_change_names_none(
+    rows: tuple[tuple[str, int], ...], tmp_path: Path
+) -> None:
+    run = build_case_run(tmp_path / "run", PLANTED["python_gap"])
+    write_stacks(run.path, [in_phase("tail", samples, own(name, 84)) for name, samples in rows])
+    _, _, gain, *further = write_brief(open_run(run.path))
+    assert "instead of 93.0 ms" in gain
+    assert [line for line in further if re.match(r"Why: .*Critic.visit\(\) at train.py:84", line)] == further[
+        : len(rows)
+    ]
+
+
 def test_the_shares_of_the_phases_are_rounded_as_on_the_pages(tmp_path: Path) -> None:
     """Each of three equal parts is 33.3 %; one of them is shown as 33.4 %, so that the sum is 100."""
     plan = RunPlan(steps=20, phases_ms=dict.fromkeys(("forward", "backward", "communication"), 10.0))

@@ -54,6 +54,7 @@ _CALLS = (
         "padded",
         "useful_frac",
         "longest_frac",
+        "positions",
         "width",
         "rows",
         "again",
@@ -67,7 +68,7 @@ FACTS: tuple[Fact, ...] = (
     Fact(
         "calls",
         "Modules and loaders by the line that calls them, in a few steps: calls with padding, the shares of it and of "
-        "the longest row that are in use, calls with inputs and results of the same step, and of the step before.",
+        "the longest row that are in use, rows × width of all calls, calls with inputs and results of the same step, and of the step before.",
         Shown(words=_CALLS, left_out=("model", "place")),
     ),
     Fact("cudnn_benchmark", "torch.backends.cudnn.benchmark."),

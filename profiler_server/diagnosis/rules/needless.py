@@ -3,12 +3,18 @@ before."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from collector.format.phases import IN_MODEL
 from profiler_server.diagnosis.limits import needless as limits
 from profiler_server.diagnosis.what_if import also, look_for, shorten_phases
 from profiler_server.facts.case import STEPS_PAGE, Abstention, Case, Finding, Rule
 from profiler_server.facts.steps import ModelCalls
 from profiler_server.words.phrases import OPERATORS_PAGE, describe
+
+_LOADER = "DataLoader"
+"""What stands for a module where the batches of a loader were examined."""
 
 
 def _judge_needless_grad(case: Case) -> Finding | Abstention | None:
@@ -71,8 +77,14 @@ def _name_unused_line(case: Case, share: float) -> str:
 
 def _judge_padding(case: Case) -> Finding | None:
     """Much of each batch is padding, and the model computes with it as with all else."""
-    padded = [found for found in case.calls if found.looks >= limits.LEAST_LOOKS and 2 * found.padded > found.calls]
-    worst = min(padded, key=lambda found: (round(found.useful_frac, 2), found.model == "DataLoader"), default=None)
+    padded = [
+        _join_lines(found, case.calls)
+        for found in case.calls
+        if found.looks >= limits.LEAST_LOOKS and 2 * found.padded > found.calls
+    ]
+    # What a loader pads costs nothing where the model does not get it.
+    of_models = [found for found in padded if found.model != _LOADER]
+    worst = min(of_models or padded, key=lambda found: found.useful_frac, default=None)
     if worst is None or 1.0 - worst.useful_frac < limits.PADDED_FRAC:
         return None
     linear, square = worst.wide_fracs or (1.0, 0.0)
@@ -100,6 +112,21 @@ def _judge_padding(case: Case) -> Finding | None:
         return Finding(text, what_if=what_if, doubt_frac=0.15, least_frac=0.75)
     # The change needs another way of drawing batches.
     return Finding(text, what_if=what_if, doubt_frac=0.25, least_frac=0.3)
+
+
+def _join_lines(found: ModelCalls, calls: Sequence[ModelCalls]) -> ModelCalls:
+    """Return the calls of a module at a line with the shares of all positions that the module gets at all lines."""
+    same = [other for other in calls if other.model == found.model and other.positions]
+    whole = sum(other.positions for other in same)
+    if not found.positions or found.model == _LOADER or len(same) == 1:
+        return found
+    return replace(
+        found,
+        useful_frac=sum(other.useful_frac * other.positions for other in same) / whole,
+        longest_frac=sum(other.longest_frac * other.positions for other in same) / whole,
+        width=found.width if all(other.width == found.width for other in same) else 0,
+        wide_fracs=found.wide_fracs if all(other.width == found.width for other in same) else None,
+    )
 
 
 def _name_call(case: Case, calls: ModelCalls) -> str:

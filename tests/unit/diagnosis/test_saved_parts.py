@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from profiler_server.diagnosis.ranking import Fixed, make_claim
 from profiler_server.diagnosis.verdict import find_bound, say_limit
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.facts.case import Abstention, Case, Finding, Rule, Text
-from profiler_server.facts.steps import CompileEvents, Held, Interruptions, UnusedGradients
+from profiler_server.facts.steps import CompileEvents, Held, Interruptions, ModelCalls, UnusedGradients
 from tests.support import facts as make
 from tests.support.runs import MS
 from tests.unit.diagnosis.edges import noted
@@ -198,3 +199,22 @@ def test_no_file_is_called_cached_where_none_was_opened() -> None:
     times = {"first_ns": 300.0 * MS, "later_ns": 100.0 * MS}
     assert make.speaks(noted.reading(**times), "cold_cache")
     assert not make.speaks(noted.reading(**times, files=0.0), "cold_cache")
+
+
+@pytest.mark.parametrize(
+    ("passages", "speaks"),
+    [
+        ({"positions": 38_000}, False),  # 5 % of what the model gets is padding
+        ({"positions": 2_000, "width": 24}, True),
+        ({"positions": 38_000, "padded": 5, "useful_frac": 0.5}, True),
+        ({"positions": 38_000, "model": "Decoder"}, True),
+        ({"positions": 0}, True),
+    ],
+)
+def test_the_padding_of_a_model_is_that_of_all_lines_that_call_it(passages: dict[str, Any], speaks: bool) -> None:
+    """The questions are half padding, and a loader gives them; the passages that the model gets, too, are full."""
+    case = padded(0.5, positions=4_000, width=12)
+    (questions,) = case.calls
+    others = ModelCalls("Tagger", "train.py:32", 5, 5)
+    case = replace(case, calls=(replace(questions, model="DataLoader"), questions, replace(others, **passages)))
+    assert make.speaks(case, "padding_waste") == speaks

@@ -173,6 +173,27 @@ def test_a_loader_of_padded_batches_is_noted(tmp_path: Path) -> None:
     assert found["Sequential"].padded == found["DataLoader"].padded >= 3
 
 
+def test_the_other_lines_that_call_a_padded_model_are_noted_with_their_positions(tmp_path: Path) -> None:
+    model = make_tagger()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    queries, passages = torch.from_numpy(pad(TOKENS, 0)), torch.randint(1, 900, (8, 150))
+
+    def step(at: int) -> None:
+        optimizer.zero_grad()
+        loss = model(queries).square().mean()
+        (loss + model(passages).square().mean()).backward()
+        optimizer.step()
+
+    def loop() -> None:
+        for at in range(STEPS):
+            step(at)
+
+    seen = read_model_calls(record(tmp_path, loop).run.rank().manifest.facts)
+    short, long = sorted(seen, key=lambda found: found.positions)
+    assert (short.positions, long.positions) == (8 * 40 * short.calls, 8 * 150 * long.calls)
+    assert (short.padded, long.padded) == (short.calls, 0)
+
+
 def distil(kind: str) -> Callable[[int], None]:
     """A student learns from a teacher. `kind` says what of it is computed again."""
     teacher, student = nn.Sequential(nn.Linear(32, 64), nn.Tanh()), nn.Linear(32, 64)
