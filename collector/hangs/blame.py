@@ -21,8 +21,9 @@ _ALL = Group("", is_whole=True)
 class Stop:
     """The `waiting` ranks wait for the `missing` ranks, which never entered collective `number`.
 
-    `number` counts a group's collectives from 1. It is None if the ranks wait at the end of a backward, in a reduction
-    that no visible call made. `group` is None if the job has only one group; then all collectives are counted together.
+    `number` counts a group's collectives from 1; `name` and `bytes` describe this collective. Unless `is_begun`, they
+    are guessed from the step before. `number` is None if the ranks wait at the end of a backward, in a reduction that
+    no visible call made. `group` is None if the job has only one group; then all collectives are counted together.
     """
 
     number: int | None
@@ -122,7 +123,9 @@ def name_group(stop: Stop) -> str:
 
 
 def _tell_groups(positions: Sequence[RankPosition]) -> Sequence[RankPosition]:
-    """Return the positions. If none has groups, give each the same group, in which all collectives count."""
+    """Return the positions with groups. If no position has groups, each gets the same one, in which all collectives
+    count.
+    """
     if any(position.counts for position in positions):
         return positions
     reduces = any(IN_BACKWARD in position.name for position in positions)
@@ -189,7 +192,7 @@ def _choose(waits: Sequence[_Wait], positions: Sequence[RankPosition]) -> _Wait 
 
 
 def _rate(wait: _Wait) -> tuple[bool, bool, int, int]:
-    """Return the priority of a wait as values that are compared in order.
+    """Return the priority of a wait as values that are compared in order; the wait with the highest values is chosen.
 
     The values are: whether a missing rank's next collective is in the wait's group; whether the collective is known;
     the longest time that a rank has waited; the number of waiting ranks.

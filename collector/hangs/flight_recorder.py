@@ -1,4 +1,4 @@
-"""Dumps of PyTorch's Flight Recorder: the process groups of a rank, and its last collectives."""
+"""Read dumps of PyTorch's Flight Recorder: the process groups of a rank, and its most recent collectives."""
 
 from __future__ import annotations
 
@@ -143,7 +143,8 @@ class Entry:
     """One collective that a rank entered. `sequence` is its number in its group; point-to-point calls are numbered
     separately.
 
-    Times are in Unix ns, None if the recorder has no time. `place` is the innermost call outside of torch.
+    Times are in Unix ns; without a time, `created_ns` is 0 and the other times are None. `bytes` (None if unknown),
+    `dtype` and `shapes` are those of its input. `place` is the innermost call outside of torch, "" if unknown.
     """
 
     group: str
@@ -165,9 +166,10 @@ class Entry:
 class Dump:
     """The dump of one rank. Its maps have an item for each process group, by the group's name.
 
-    `groups` has the ranks; it is empty if the dump does not list them. `entered` is the number of the newest collective
-    that the rank entered, even if its entry was overwritten. `is_cut` means that entries were overwritten. A group
-    without entries may then still have had collectives. `rank` is None if unknown.
+    `groups` has the ranks of a group; it is empty if the dump does not list them. `labels` has the purpose of a group.
+    `entered` is the number of the newest collective that the rank entered, even if its entry was overwritten. `is_cut`
+    means that entries were overwritten. A group without entries may then still have had collectives. `rank` is None if
+    unknown.
     """
 
     rank: int | None

@@ -1,4 +1,4 @@
-"""A job that stands still while it records: for how long, and which ranks wait for which."""
+"""Find out whether a job stands still while it records: for how long, and which ranks wait for which."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from collector.hangs.positions import RankPosition, describe_position, describe_
 
 VARIABLE = "PROFILER_HANG_S"
 LEAST_S = 30.0
-"""Least seconds of a standstill if the environment variable is not set. 0 or less switches the detection off."""
+"""Least seconds of a standstill if PROFILER_HANG_S is not set. 0 or less in this variable switches the detection
+off."""
 _DISPATCH, _OF_RANKS = "/torch/_ops.py:", "/torch/distributed/"
 _LONG_WORK = (
     "torch/serialization.py",
@@ -40,7 +41,9 @@ def read_threshold_ns() -> int:
 
 
 def describe_innermost(text: str) -> str:
-    """Return the innermost function of a stack, and the innermost function of the script's own code."""
+    """Return text on the innermost function of a stack, and on the innermost function of the script's own code; "" for
+    "".
+    """
     lines = text.splitlines()
     if not lines:
         return ""
@@ -55,7 +58,9 @@ def is_long_work(text: str) -> bool:
 
 
 def waits_for_ranks(text: str) -> bool:
-    """Return whether a stack (one line per frame) ends in torch's distributed code. Operator dispatch is skipped."""
+    """Return whether the innermost frame of a stack (one line per frame) is in torch's distributed code. Frames of
+    operator dispatch are skipped.
+    """
     inner = next((line for line in reversed(text.splitlines()) if _DISPATCH not in line), "")
     return _OF_RANKS in inner
 
@@ -72,8 +77,9 @@ LOOKED_RANKS = 8
 
 @dataclass(frozen=True)
 class Standing:
-    """A standstill of a job that records. `stop` has the ranks that wait and the missing ranks; None if all ranks have
-    the same position, or if some have ended.
+    """A standstill of a job that records. `for_ns` is the longest time for which a rank has stood still: a waiting rank
+    if there is a `stop`. `stop` has the ranks that wait and the missing ranks; None if all ranks have the same
+    position, or if some have ended.
 
     `places` are the ranks that stand still, the lowest first. `known` is the number of ranks with a known state. `gone`
     are the ranks whose process has ended.
@@ -125,14 +131,18 @@ def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
 
 
 def is_standstill(found: Standing) -> bool:
-    """Return whether the job really stands still. False if a rank that holds it up is busy saving or compiling."""
+    """Return whether the job really stands still. False if a rank that holds it up is busy computing, saving or
+    compiling.
+    """
     if found.stop is not None:
         return all(one.still is not None and not one.still.works for one in found.stop.missing)
     return all(one.in_collective or (one.still is not None and not one.still.works) for one in found.places)
 
 
 def describe_live_hang(found: Standing, size: str = "") -> str:
-    """Return sentences: which ranks wait for which, for how long, and where. `size` is the collective's message size."""
+    """Return sentences: which ranks wait for which, for how long, and where. `size` is the collective's message size as
+    text, "" to leave it out.
+    """
     length = f"{found.for_ns / 1e9:,.0f} s"
     stop = found.stop
     if stop is None:

@@ -1,4 +1,5 @@
-"""The status that `ncclras -f json` writes (NCCL's RAS): the communicators of a job, and the operations of each rank.
+"""Read the status that `ncclras -f json` writes (NCCL's RAS): the communicators of a job, and the operations of each
+rank.
 
 NCCL has RAS since 2.24 and its JSON since 2.28.7; NCCL's user guide lists the fields under "RAS: JSON Output".
 """
@@ -28,8 +29,8 @@ class StatusError(ValueError):
 
 @dataclass(frozen=True)
 class Member:
-    """One rank of a communicator. `error` is NCCL's result code or None. `counts` has the rank's calls of each
-    collective.
+    """One rank of a communicator. `state` is a word such as running, failed or dead. `error` is NCCL's result code if
+    the rank failed, else None. `counts` has the number of the rank's calls of each collective in this communicator.
     """
 
     rank: int
@@ -41,7 +42,9 @@ class Member:
 
 @dataclass(frozen=True)
 class Communicator:
-    """A communicator of NCCL. `name` is its hash; if others have the same hash, with the secondary hash."""
+    """A communicator of NCCL. `name` is its hash; if other communicators have the same hash, the secondary hash is
+    appended.
+    """
 
     name: str
     size: int

@@ -66,8 +66,9 @@ class Still:
 
 @dataclass(frozen=True)
 class RankPosition:
-    """The state of one rank. `ended` counts the collectives that it had completed; `name` and `bytes` describe the next
-    one.
+    """The state of one rank. `phase` is the phase of step `step` that it was in, "" outside of every call; `after` is
+    the phase of the call before. `ended` counts the collectives that it had completed, in all groups; `name` and
+    `bytes` describe the next collective.
 
     With `is_begun` the next collective had begun; otherwise `name` and `bytes` are taken from the previous step.
     `seen_unix_ns` is the time of the state. `still` is None if the thread makes progress. `counts` has the number of
@@ -108,7 +109,7 @@ class RankPosition:
         return next((group for group, _ in self.counts if group.name == name), None)
 
     def count(self, group: Group) -> int:
-        """Return how many collectives of a group the rank had completed; 0 if none is known."""
+        """Return how many collectives of a group the rank had completed; 0 if the rank has no count for the group."""
         return next((ended for own, ended in self.counts if own == group), 0)
 
     @property

@@ -1,4 +1,4 @@
-"""Describe the standstills after which a job went on: the longest, the rank that held it up, the total time."""
+"""Describe the standstills after which a job went on: the longest, the rank that held it up, the time of all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Event logs, in shared memory or in files: int64 words or records, one writer per ring, lost events counted.
+"""Event logs, which pass events to the sidecar and outlive their writer. They hold int64 words or records, in shared
+memory or in files; each log has one writer, and lost events are counted.
 
 Must not import torch or pyarrow; numpy only for reading.
 """

@@ -1,4 +1,4 @@
-"""Conversion of `time.perf_counter_ns` readings to time since the run's epoch."""
+"""Convert `time.perf_counter_ns` readings to time since the run's epoch, as the tables have it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Clock:
-    """The run's epoch, and readings of the clocks perf_counter_ns and time_ns of this process at one moment."""
+    """The run's epoch (the Unix time from which its tables count), and readings of perf_counter_ns and time_ns at one
+    moment.
+    """
 
     epoch_unix_ns: int
     perf_ns: int
@@ -16,7 +18,7 @@ class Clock:
 
     @classmethod
     def start(cls, epoch_unix_ns: int | None = None) -> Clock:
-        """Read both clocks now. The epoch is now unless an epoch is given."""
+        """Return a Clock with both clocks read now. The epoch is now unless an epoch is given."""
         # The wall clock is read between two readings of the other one: the tightest of a few tries is kept.
         best: tuple[int, int, int] | None = None
         for _ in range(5):

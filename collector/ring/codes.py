@@ -8,7 +8,7 @@ from collector.ring.words import CODE_SHIFT
 FETCH_START = 1 << CODE_SHIFT
 FETCH_END = 2 << CODE_SHIFT
 FETCH_STOP = 3 << CODE_SHIFT
-"""End of a fetch that ended the iteration instead of giving a batch."""
+"""End of a fetch that gave no batch: the iteration ended, or an error was raised."""
 LOADER_START = 4 << CODE_SHIFT
 LOADER_READY = 5 << CODE_SHIFT
 FORWARD_START = 6 << CODE_SHIFT
@@ -49,13 +49,13 @@ LAST_TIMED = 63 << CODE_SHIFT
 
 # Not timed: the payload is a value.
 LOADER = 64 << CODE_SHIFT
-"""Before a fetch: epoch and loader, see `packing.pack_fetch`."""
+"""Before FETCH_START: epoch and loader, see `packing.pack_fetch`."""
 OWN_QUEUE = 0xFFFF
 """Loader number of a fetch from a queue of the user."""
 BATCH = 65 << CODE_SHIFT
-"""Before a fetch: number of the batch within the epoch."""
+"""Before FETCH_END: number of the batch within the epoch, from 0."""
 QUEUE = 66 << CODE_SHIFT
-"""Before a fetch: state and depths of the loader's queues, see `packing.pack_queues`."""
+"""Before FETCH_START: state and depths of the loader's queues, see `packing.pack_queues`."""
 SAMPLES = 67 << CODE_SHIFT
 """After a fetch: number of samples in the batch."""
 NO_GRAD = 68 << CODE_SHIFT
@@ -77,7 +77,7 @@ WAITED = 77 << CODE_SHIFT
 REDUCED_FROM = 78 << CODE_SHIFT
 """After REDUCED: the perf_counter_ns reading at which the reduction began."""
 DEVICE_STEP = 79 << CODE_SHIFT
-"""Number of the step of the device times that follow; it lies some steps back."""
+"""Number of the step to which the following DEVICE_PHASE words belong; this step ended some steps ago."""
 DEVICE_PHASE = 80 << CODE_SHIFT
 """After DEVICE_STEP: a phase and its time, see `packing.pack_device_phase`."""
 SPLIT_FETCHES = 73 << CODE_SHIFT

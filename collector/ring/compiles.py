@@ -1,4 +1,4 @@
-"""Notes on torch.compile for the sidecar: lines of JSON in `events/compiles.jsonl`."""
+"""Notes on compilations by torch.compile, passed to the sidecar as lines of JSON in `events/compiles.jsonl`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ FILE = "compiles.jsonl"
 
 @dataclass(frozen=True)
 class CompileNote:
-    """A note on a compilation. `kind` is compile, recompile or graph_break; `step` is the next step to end."""
+    """A note on a compilation. `kind` is compile, recompile or graph_break; `step` is the step after whose end it was
+    noticed.
+    """
 
     step: int
     kind: str
@@ -31,7 +33,9 @@ def write_compiles(events: Path, notes: Iterable[CompileNote]) -> None:
 
 
 def read_compiles(events: Path, offset: int) -> tuple[list[CompileNote], int]:
-    """Return the notes after byte `offset`, and the end of the last complete line. Damaged lines are left out."""
+    """Return the notes after byte `offset`, and the offset for the next call: the end of the last complete line.
+    Damaged lines are left out. Without a file there are no notes, and the offset stays.
+    """
     try:
         with open(events / FILE, "rb", opener=open_inside) as file:
             file.seek(offset)

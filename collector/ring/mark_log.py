@@ -28,7 +28,8 @@ UNKNOWN = -1
 NO_PARENT = -1
 
 FAILED, DEVICE_LATER, DEVICE_UNKNOWN, ON_TRAINING_THREAD, LEFT_OPEN = 1, 2, 4, 8, 16
-"""Flags of a range."""
+"""Flags of a range: it raised, its device time comes later or is unknown, it was on the training thread, it was not
+closed."""
 KINDS = ("work", "input_wait", "output_wait")
 
 MOST_NAMES = 10_000
@@ -65,7 +66,9 @@ class Drop(NamedTuple):
 
 
 class StageSpan(NamedTuple):
-    """An interval of a stage. `kind` is an index into KINDS, `queue` a name or -1; `replica` -1 means one per thread."""
+    """An interval of a stage. `name` identifies the stage, `number` the item. `kind` is an index into KINDS, `queue` a
+    name or -1; `replica` -1 means one per thread.
+    """
 
     name: int
     replica: int
@@ -81,7 +84,7 @@ class StageSpan(NamedTuple):
 
 
 class QueueDepth(NamedTuple):
-    """The depth of a queue at a request. A capacity of 0 means no limit."""
+    """The depth of a queue at a request. `name` identifies the queue. A capacity of 0 means no limit."""
 
     name: int
     at_ns: int
@@ -111,8 +114,8 @@ class MarkLog:
                 self._append(kind, *record)
 
     def name(self, text: str, parent: int = NO_PARENT) -> int:
-        """Return the number of a name in the path with the number `parent`. Write it unless every reader has it
-        already.
+        """Return the number of a name in the path with the number `parent`. Write the name to the log, unless it was
+        written so recently that no reader can have lost it.
         """
         number = self._names.get((parent, text))
         if number is None or self._is_stale(number):

@@ -1,4 +1,4 @@
-"""Memory and descriptors that stay with Stepscope, whatever the script or another process does.
+"""Memory and descriptors of the event logs, which stay with Stepscope whatever the script or another process does.
 
 Memory that two processes share must not be truncated, as a file can be. On Linux the memory is an anonymous file,
 sealed against a change of its size; the sidecar inherits its descriptor. Elsewhere the memory is an ordinary file. The

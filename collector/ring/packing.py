@@ -1,4 +1,4 @@
-"""Several values in the payload of one word: each layout is defined once, its writer beside its reader.
+"""Pack several values into the payload of one word. Each layout is defined once, its writer beside its reader.
 
 The log of a killed training is read by the version that recovers it, so a layout never changes; a new layout gets a new
 code. `unpack_queues` and `unpack_fetch` take one payload or an array of payloads.
@@ -27,8 +27,9 @@ _TIME_BITS = 48
 
 @dataclass(frozen=True)
 class Queues(Generic[Payloads]):
-    """The queues of a DataLoader when a batch was requested. `state` is NOT_READY, READY or READY_UNKNOWN; the other
-    fields count batches: received early, not received yet, and in the queues of the workers and of the pin thread.
+    """The queues of a DataLoader when a batch was requested. `state` says whether the next batch was ready: NOT_READY,
+    READY or READY_UNKNOWN. The other fields count batches, in their order: received early, not received yet, and in the
+    queues of the workers and of the pin thread.
     """
 
     state: Payloads
@@ -74,7 +75,7 @@ def unpack_call(payload: int) -> tuple[int, bool, int]:
 
 
 def pack_device_phase(place: int, time_ns: int) -> int:
-    """Return the payload of DEVICE_PHASE: the index of a phase, and its time on the device."""
+    """Return the payload of DEVICE_PHASE, from the index of a phase and its time on the device in ns."""
     return place << _TIME_BITS | time_ns
 
 

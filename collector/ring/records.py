@@ -57,7 +57,9 @@ class RecordWriter:
     __slots__ = ("_capacity", "_descriptor", "_lock", "_pack", "_padding", "_path", "_record_bytes", "_written")
 
     def __init__(self, path: Path, fields: int, capacity: int, meta: Sequence[int] = ()) -> None:
-        """Create the whole file. Raise OSError without room, or if the file exists."""
+        """Create the whole file, for `capacity` records of `fields` words each. `meta` goes into the header. Raise
+        OSError without room, or if the file exists.
+        """
         words = fields + 2
         self._record_bytes = words * 8
         self._capacity = capacity
@@ -76,7 +78,7 @@ class RecordWriter:
         os.pwrite(self._descriptor, _WORD.pack(_MAGIC), 0)
 
     def append(self, *fields: int) -> None:
-        """Write a record in place of the oldest. Missing fields are zeros.
+        """Write a record, in place of the oldest one once the ring is full. Missing fields are zeros.
 
         A call takes about 1 µs, and never raises for lack of room or after close().
         """
@@ -116,7 +118,7 @@ class RecordWriter:
 
 
 class RecordReader:
-    """A reader of a ring, which returns each record at most once. It takes over the given descriptor.
+    """A reader of a ring, which returns each record at most once. It takes over the given descriptor, and closes it.
 
     `position` is the number of the next record. `lost` counts records that were overwritten before they were read.
     """

@@ -39,8 +39,9 @@ class Batch(NamedTuple):
     """The record of a batch. `asked_ns` is when the wait for the batch's index began, `picked_ns` when the index
     arrived. `read_ns` excludes the transforms.
 
-    If `timed` is 0, `read_ns` is all of the work before collate. `opened` is a result of `pack_opened`, 0 if unknown,
-    as in logs of earlier versions.
+    `timed` is 1 if the samples were timed one by one, else 0; then `read_ns` is all of the work before collate.
+    `longest_ns` is the time of the longest sample, `longest_item` its index, both UNKNOWN if not timed. `opened` is a
+    result of `pack_opened`, 0 if unknown, as in logs of earlier versions.
     """
 
     loader: int
@@ -74,7 +75,9 @@ class Part(NamedTuple):
 
 
 class Send(NamedTuple):
-    """The times of sending a batch: taken from the buffer, pickled, pipe lock acquired, written."""
+    """The times at which a batch was taken from the buffer, was pickled, had the pipe's lock, and was written. `cpu_ns`
+    is the processor time of all that, `write_cpu_ns` that of the writing.
+    """
 
     loader: int
     epoch: int
@@ -134,7 +137,7 @@ class StageLog:
 
 
 def pack_opened(files: int, duration_ns: int) -> int:
-    """Return the number of opened files and the time to open them, as one word that is not 0."""
+    """Return the number of opened files and the ns that it took to open them, as one word that is not 0."""
     return (min(duration_ns, _MOST_OPEN_NS) << _OPEN_BITS) | (min(files, _MOST_OPENED) + 1)
 
 

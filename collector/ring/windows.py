@@ -1,4 +1,4 @@
-"""Detailed windows: orders from the sidecar to the training thread, and the note that each window leaves.
+"""Pass orders for detailed windows from the sidecar to the training thread, and the note of each window back.
 
 An order is one word of the log's header: `serial << 56 | trigger << 52 | first << 16 | count`. At the end of each step,
 the training thread compares the word with the last order and takes a new one. A new order thus replaces an order that
@@ -55,7 +55,7 @@ def send_order(log: Path, order: Order) -> None:
 
 
 def read_order(log: Path) -> Order | None:
-    """Return the last order, None without any. Raise OSError if there is no log."""
+    """Return the order that was sent last, None if none was. Raise OSError if there is no log."""
     with _open_header(log) as header:
         word = header[ORDER_SLOT]
     return decode_order(word) if word else None
@@ -97,9 +97,9 @@ def decode_order(word: int) -> Order:
 
 @dataclass(frozen=True)
 class WindowNote:
-    """The note of a window: one step per entry of `ends_unix_ns`.
+    """The note of a window. `ends_unix_ns` has the end of each of its steps.
 
-    `stall_ns` is the time of opening the window and saving its trace.
+    `stall_ns` is the time for which opening the window and saving its trace held the training up.
     """
 
     first_step: int

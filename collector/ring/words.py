@@ -49,7 +49,7 @@ class WordLog:
     """The writer of a word log, for one training thread at a time.
 
     Hot code writes words itself, because a method call would double the cost: `words[following() & mask] = now() +
-    CODE`, only while `thread[0] == get_ident()`. Positions count from 1, so slot 0 is never used first.
+    CODE`, only while `thread[0] == get_ident()`. Positions count from 1, so the first word is in slot 1.
     """
 
     def __init__(self, path: Path, capacity: int = DEFAULT_CAPACITY, *, shared: bool = False) -> None:
@@ -125,7 +125,7 @@ class WordLog:
         self.header[_FINISHED_SLOT] = 1
 
     def close(self) -> None:
-        """Release the descriptor and the memory. Later writes of a running hook are dropped."""
+        """Release the descriptor and the memory. Words that hooks still write are dropped."""
         if self._close.alive:
             self._mapping.detach()
             self._close()
@@ -142,7 +142,7 @@ class WordLog:
         self.header[_STEPS_SLOT] = steps
 
     def is_mine(self) -> bool:
-        """Return whether the calling thread may write."""
+        """Return whether the calling thread is the training thread, which alone may write."""
         return self.thread[0] == threading.get_ident()
 
     def disown(self) -> None:

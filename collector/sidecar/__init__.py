@@ -1,4 +1,5 @@
-"""Make tables from the event logs of a rank: in a process of its own, in analyse(), or offline in recover.
+"""Make the tables of a rank from its event logs: in a process beside the training, in analyse() if that process is
+gone, or offline in recover.
 
 Must not import torch.
 """

@@ -1,4 +1,6 @@
-"""`python -m collector.sidecar RANK_FOLDER PID [LOG]`: PID of the training process, LOG descriptor of its event log."""
+"""Run the sidecar: `python -m collector.sidecar RANK_FOLDER PID [LOG]`. PID is the id of the training process, LOG the
+descriptor of its event log if the log is in shared memory.
+"""
 
 import sys
 from importlib.abc import MetaPathFinder

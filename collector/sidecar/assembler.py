@@ -1,6 +1,7 @@
-"""The base class of assemblers (the plug-ins of `collector.sidecar.assemblers`), and the group of a rank's assemblers.
+"""The base class of assemblers, and the group of all assemblers of a rank. An assembler makes tables from the event
+logs; it is a plug-in in `collector.sidecar.assemblers`.
 
-An assembler that raises is switched off; the others go on.
+An assembler that raises is switched off; the other assemblers go on.
 """
 
 from __future__ import annotations
@@ -22,55 +23,67 @@ from collector.sidecar import assemblers as room
 
 
 class Assembler:
-    """Base class of the plug-ins that make tables; a module declares `ASSEMBLER = <class>`. Must not import torch.
+    """Base class of the plug-ins that make tables. Each module of plug-ins declares `ASSEMBLER = <class>`, and must not
+    import torch.
 
-    Returned rows are written before `checkpoint()` is saved and `release()` is called. A new process that takes over
-    passes the saved checkpoint to `restore()`; the assembler must then return only the rows after that checkpoint.
+    The rows that an assembler returns are written to the disk, then its `checkpoint()` is saved, then `release()` is
+    called. A process that takes over passes the saved checkpoint to `restore()`; from then on the assembler must return
+    only the rows after that checkpoint.
     """
 
     revises: tuple[str, ...] = ()
-    """Tables whose rows `revise` may change at the end. Files of other tables are merged piece by piece."""
+    """Tables whose rows `revise` may change at the end of the recording. Files of other tables are merged as they
+    are."""
     kept: tuple[str, ...] = ()
-    """Names, without the underscore, of attributes with plain JSON that `checkpoint` saves and `restore` sets."""
+    """Names, without the leading underscore, of the attributes that `checkpoint` saves and `restore` sets. Their values
+    are plain JSON."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         self.rank_folder = rank_folder
         self.clock = clock
 
     def attach(self, log: Path) -> None:
-        """Use the given event log in shared memory; the log file in the run is only a copy."""
+        """Receive the path of the event log in shared memory. The log file in the run is then only a copy."""
 
     def follow(self, trainer: int) -> None:
-        """Receive the process id of the training process. Called only if the training process started this process."""
+        """Receive the process id of the training process. Called only if that process started this one."""
 
     def listen(self, others: Mapping[str, Assembler]) -> None:
-        """Receive a mapping from name to assembler, once, before anything is read."""
+        """Receive all assemblers of the rank by name, once, before the first `poll`."""
 
     def poll(self) -> dict[str, pa.Table]:
-        """Return the new rows of each table since the last call."""
+        """Return the rows made since the last call, by table. A table without new rows may be left out."""
         return {}
 
     def finish(self) -> dict[str, pa.Table]:
-        """Return the last new rows of each table: recording has ended."""
+        """Return the remaining rows by table. Called once, after the recording has ended."""
         return self.poll()
 
     def describe(self) -> dict[str, Any]:
-        """Return fields for rank.json. Lists of all assemblers are joined, mappings are merged."""
+        """Return fields for rank.json by name. Where several assemblers return the same field, lists are joined and
+        mappings merged.
+        """
         return {}
 
     def watch(self, table: str, rows: pa.Table) -> None:
-        """React to rows that any assembler has just returned. Called only while the run records."""
+        """Receive the rows of `table` that any assembler has just returned. Called after each `poll`, but not at the
+        end.
+        """
 
     def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
-        """Return further rows, computed from rows that any assembler has just returned. Both are written together."""
+        """Return further rows by table, computed from rows of `table` that any assembler has just returned. Both are
+        written together.
+        """
         return {}
 
     def revise(self, table: str, rows: pa.Table) -> pa.Table:
-        """Return the final rows of a table, before its files are merged into one."""
+        """Return the final rows of a table, made from its recorded rows. Called at the end, before its files become
+        one.
+        """
         return rows
 
     def checkpoint(self) -> dict[str, Any]:
-        """Return a small JSON state. Another process can continue from it after the rows returned so far."""
+        """Return a small state as JSON. From it, another process can continue after the rows returned so far."""
         return {name: getattr(self, f"_{name}") for name in self.kept}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -80,14 +93,16 @@ class Assembler:
                 setattr(self, f"_{name}", state[name])
 
     def release(self) -> None:
-        """Free the source data of the rows returned so far: the rows are on disk."""
+        """Free the part of the logs that the rows returned so far were made from: these rows are on the disk."""
 
 
 _log = logging.getLogger("stepscope")
 
 
 class Assembly:
-    """All assemblers of a rank. `failed` maps the name of each assembler that was switched off to the reason."""
+    """All assemblers of a rank, called together. `failed` maps the name of each assembler that was switched off to the
+    reason.
+    """
 
     def __init__(self, rank_folder: Path, clock: Clock, log: Path | None, trainer: int) -> None:
         """`log` is the event log in shared memory, None for a log that is a file. `trainer` is the id of the training
@@ -106,7 +121,7 @@ class Assembly:
         self._tell("listen", self._assemblers)
 
     def poll(self) -> list[tuple[str, pa.Table]]:
-        """Return the new rows, as pairs of table name and rows."""
+        """Return all rows made since the last call, as pairs of table name and rows. A table may have several pairs."""
         return self._collect("poll")
 
     def watch(self, made: Iterable[tuple[str, pa.Table]]) -> None:
@@ -121,7 +136,7 @@ class Assembly:
         self._tell("release")
 
     def checkpoint(self) -> dict[str, dict[str, Any]]:
-        """Map the name of each assembler to its state, from which another process can continue."""
+        """Return the state of each assembler by its name. Another process can continue from these states."""
         return {name: self._call(name, "checkpoint") or {} for name in list(self._assemblers)}
 
     def restore(self, states: Mapping[str, dict[str, Any]]) -> None:
@@ -130,7 +145,7 @@ class Assembly:
                 self._call(name, "restore", state)
 
     def may_revise(self, table: str) -> bool:
-        """Return whether any assembler may change rows of a table at the end."""
+        """Return whether any assembler may change rows of a table at the end of the recording."""
         return any(table in assembler.revises for assembler in self._assemblers.values())
 
     def revise(self, table: str, rows: pa.Table) -> pa.Table:
@@ -167,7 +182,9 @@ class Assembly:
             self._call(name, method, *args)
 
     def _call(self, name: str, method: str, *args: Any) -> Any:
-        """Call a method of an assembler and return its result; switch the assembler off if the method raises."""
+        """Call a method of an assembler and return its result. If the method raises, switch the assembler off and
+        return None.
+        """
         with self._shielded(name):
             return getattr(self._assemblers[name], method)(*args)
         return None

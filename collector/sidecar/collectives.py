@@ -1,4 +1,4 @@
-"""Rows of the table `collectives` (all-reduce and the like) for calls of the training thread outside of detailed
+"""Make rows of the table `collectives` (all-reduce and the like) for calls of the training thread outside of detailed
 windows.
 
 In long runs, rows are made for some steps only. Every rank picks the same steps, so that ranks can be compared.
@@ -21,7 +21,7 @@ THIN_FROM = 50_000
 """Number of calls after which only every 16th step is listed; after 16 times as many calls, every 256th, and so on."""
 _MOST_WAITING = 512
 _UNKNOWN = {"name": "(unknown)", "group": ""}
-"""Names of calls between only two ranks of a group."""
+"""What is returned for a call whose kind is not in the notes."""
 
 
 class CollectiveRows:
@@ -53,7 +53,9 @@ class CollectiveRows:
                 self._waiting.append((call, {**kind, **row}))
 
     def take(self) -> list[dict[str, Any]]:
-        """Return the rows of ended calls. An open call is returned when it ends, or when 512 newer calls are open."""
+        """Take out and return the rows of calls that have ended. An open call is returned once it has ended, or when
+        512 newer calls are open.
+        """
         over = [entry for entry in self._waiting if not entry[0].is_open]
         waiting = [entry for entry in self._waiting if entry[0].is_open]
         self._waiting = waiting[-_MOST_WAITING:]
@@ -103,11 +105,13 @@ class CollectiveRows:
         return next((str(kind.get("group", "")) for kind in self._kinds if IN_BACKWARD in str(kind["name"])), None)
 
     def count(self) -> int:
-        """Return the number of calls in the rows so far."""
+        """Return the number of calls in all rows of `steps` so far, listed or not."""
         return sum(self._indices.values())
 
     def checkpoint(self) -> dict[str, Any]:
-        """Return the number of calls, and of ended calls by group. A process that takes over loses the open calls."""
+        """Return the number of calls and the number of ended calls, both by group. A process that takes over loses the
+        open calls.
+        """
         return {"collectives": dict(self._indices), "ended_calls": dict(self._ended)}
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -24,8 +24,8 @@ NO_STEP_FOUND = "No training step was found: call profiler.step() after each ste
 
 
 def warn_of_lost_steps(ended: int, recorded: int) -> tuple[Warn, ...]:
-    """Return a warning if `ended`, the number of steps that the training thread ended, is above the number of rows,
-    `recorded`.
+    """Return a warning if `ended`, the number of steps that the training thread ended, is above `recorded`, the number
+    of steps with a row; else nothing.
     """
     if recorded >= ended:
         return ()
@@ -76,7 +76,8 @@ _BATCHES = (
 
 @dataclass
 class Seen:
-    """Sums over training steps and evaluation batches. `input_ns` is the time that the steps waited for data.
+    """Sums over all training steps and evaluation batches of the run so far. `train_ns` is the time of the steps,
+    `input_ns` the time that they waited for data.
 
     `gapped_steps` counts the steps that lie outside of known calls for more than UNSEEN_FRAC of their time.
     `called_batches` counts the batches that are known only from a call of the model.
@@ -103,8 +104,8 @@ class Seen:
         self.called_batches += is_called
 
     def list_warnings(self, is_over: bool) -> tuple[Warn, ...]:
-        """Return warnings that training steps or data loading were not seen. `is_over` is True once the run has ended:
-        only then a run without any steps or batches gets a warning.
+        """Return warnings that training steps or data loading were not seen; empty if both were. `is_over` is True once
+        the run has ended: only then a run without any steps or batches gets a warning.
         """
         if is_over and not self.steps and not self.batches:
             return (Warn(STEPS_UNSEEN, NO_STEP_FOUND),)

@@ -1,4 +1,6 @@
-"""Load, memory, power, temperature, clock and throttling of the GPUs that the training process uses, read through NVML."""
+"""Samples for the table `resources`: load, memory, power, temperature, clock and throttling of the GPUs that the
+training process uses, read through NVML.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ _log = logging.getLogger("stepscope")
 
 
 class Gpus:
-    """The GPUs of one rank. `visible` is CUDA_VISIBLE_DEVICES of the training process, None if it is not set.
+    """The GPUs of one rank. `visible` is CUDA_VISIBLE_DEVICES of the training process, None if it is not set. The
+    attribute `signal` says why no GPU is sampled, None if nothing is wrong.
 
     CUDA orders GPUs by speed and visibility, NVML by bus address. So the UUID in the notes of the training process
     identifies a GPU. Without a UUID, the entries of CUDA_VISIBLE_DEVICES do.
@@ -101,7 +104,7 @@ class Gpus:
 
 def read_throttling(reasons: int) -> int:
     """Return the value of the metric `throttle_flags` for NVML's bits of reasons why the clock is lowered. Idleness and
-    a clock set by hand are not throttling.
+    a clock set by hand are not throttling: they give 0.
     """
     flags = sum(flag for flag, bits in _THROTTLING.items() if reasons & bits)
     return flags or (OTHER if reasons & _HARDWARE_SLOWDOWN else 0)

@@ -1,4 +1,6 @@
-"""Followers of the logs that the processes of a rank write. Each log is read until its writer has ended."""
+"""Find and follow the logs that the processes of a rank write, for the assemblers. Each log is read until its writer
+has ended.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from collector.ring.records import RecordReader, open_reader
 
 
 class Log(Protocol):
-    """One log, read from its ring."""
+    """One log, with the ring from which its records are read."""
 
     ring: RecordReader
 
@@ -29,8 +31,8 @@ class LogFollower(Generic[LogT]):
     """A follower of every log of one kind. A log that is read to its end is removed once its rows are on disk.
 
     `pattern` matches the file names of the kind, `fields` is the number of fields of a record. `make` builds a log from
-    its ring and the `checkpoint` of an earlier process. `number` gives the order of logs that are found at the same
-    time; by default they are in order of their names.
+    its ring and the `checkpoint` of an earlier process, None without one. `number` gives the order of logs that are
+    found at the same time; by default they are in order of their names.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""The sidecar process: `python -m collector.sidecar RANK_FOLDER`. The training process starts it; it ends after the
-training.
+"""The sidecar process, which makes the tables of a rank beside its training. The training process starts it; it ends
+after the training. If it was killed, another process finishes its work here.
 
-One recorder runs at a time. It holds a lock on `rank_<r>/events/recorder.lock`, which the kernel frees when the
-recorder dies.
+One recorder of a rank runs at a time. It holds a lock on `rank_<r>/events/recorder.lock`, which the kernel frees when
+the recorder dies.
 """
 
 from __future__ import annotations
@@ -92,12 +92,14 @@ class ProcessWatch:
         self._has_ended.wait(timeout_s)
 
     def join(self, timeout_s: float) -> None:
-        """Wait until the thread has read how the process ended. Return at once if there is no thread."""
+        """Wait until the thread has read how the process ended, at most `timeout_s`. Return at once if there is no
+        thread.
+        """
         if self._thread is not None:
             self._thread.join(timeout_s)
 
     def describe(self) -> dict[str, Any]:
-        """Return the facts on the end of the process; empty if the end was not seen."""
+        """Return the facts on the end of the process (time, signal or exit code); empty if the end was not seen."""
         return {FACT: self._end} if self._end else {}
 
     def _watch(self, pidfd: int) -> None:
@@ -113,9 +115,9 @@ class ProcessWatch:
 
 
 def _read_status(pid: int) -> dict[str, int]:
-    """Return the signal or exit code of an ended process that its parent has not reaped yet; else nothing.
+    """Return the signal or exit code of an ended process that its parent has not reaped yet; else an empty mapping.
 
-    Exit code 0 also gives nothing, because the system shows 0 to a reader without permission.
+    Exit code 0 also gives an empty mapping, because the system shows 0 to a reader without permission.
     """
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
@@ -163,7 +165,9 @@ def start_sidecar(rank_folder: Path, log: int | None = None) -> subprocess.Popen
 
 
 def main(arguments: list[str]) -> int:
-    """Record until the training process has finished or is gone; return the exit code."""
+    """Record until the training process has finished or is gone. Return the exit code: 1 if another process records the
+    rank or recording failed, else 0.
+    """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     rank_folder = Path(arguments[0])
     trainer, *logs = map(int, arguments[1:])
@@ -191,7 +195,9 @@ def find_log(descriptor: int) -> Path:
 
 
 def record(recorder: Recorder) -> None:
-    """Poll until the training has finished, its process is gone, or the run was removed."""
+    """Poll the recorder until the training has finished or its process is gone, and then finish the rank. If the run
+    was removed, stop without finishing it.
+    """
     recorder.flush()
     training = ProcessWatch(recorder.notes.pid, is_running(recorder.notes))
     while events_path(recorder.rank_folder).is_dir():
@@ -248,7 +254,8 @@ def read_manifest(rank_folder: Path) -> RankManifest | None:
 
 
 def recover_run(run_path: Path) -> dict[int, str]:
-    """Make tables from the files of a killed run. Map each rank to one word: recovered, complete, recording, lost.
+    """Make tables from the files of a killed run. Return a word for each rank: recovered (made now), complete (finished
+    earlier), recording (not over yet) or lost (no usable logs).
 
     A rank that a live process still records is left alone. Raise OSError if the run cannot be listed.
     """

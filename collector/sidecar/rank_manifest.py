@@ -1,4 +1,6 @@
-"""rank.json of a recorded rank: the training's notes, descriptions by the assemblers, and the cost of recording."""
+"""Build rank.json of a recorded rank from the training's notes, the descriptions by the assemblers, and the cost of
+recording.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,7 @@ def measure_overhead(
     processor.
 
     The cost of the hooks is None without their timings (in `timed`) or without steps. In `described`, `cost` holds the
-    number of hook calls in all training steps, and `mean_step_ns` the mean step as pages show it.
+    number of hook calls in all training steps, and `mean_step_ns` the mean duration of the steady steps.
     """
     stall, cost = sum(window.stall_ns for window in windows), described.get("cost", {})
     steps, hooks = cost.get("steps", 0), timed.get("hook_ns")
@@ -96,7 +98,9 @@ def measure_overhead(
 
 
 def find_mean_step(rank_folder: Path) -> float | None:
-    """Return the mean step in ns, as pages show it; None without training steps, or with too many rows to read."""
+    """Return the mean duration of the steady steps in ns, as pages show it; None without such steps, if their rows
+    cannot be read, or with more than `_MOST_ROWS` rows.
+    """
     files = parts.find_files(rank_folder, "steps")
     try:
         if sum(parts.count_rows(path) for path in files) > _MOST_ROWS:

@@ -62,7 +62,7 @@ class Recorder:
         self.notes = read_notes(rank_folder)
         self.problem: OSError | None = None
         self.process_end: dict[str, Any] = {}
-        """Facts on how the training process ended, empty while it runs."""
+        """Facts on how the training process ended; empty while it runs, or if its end was not seen."""
         self._log = log
         self._pending: dict[str, list[pa.Table]] = {}
         self._dropped = 0
@@ -95,9 +95,10 @@ class Recorder:
             self.flush()
 
     def finish(self, state: str) -> None:
-        """Collect the last rows, write them, merge the files of each table, and write to rank.json how the rank ended.
+        """Collect the last rows, write them, merge the files of each table, and write to rank.json that the rank ended
+        in `state`.
 
-        The last checkpoint and the event logs behind it stay until the very end, so that a process that takes over can
+        The last checkpoint and the event logs after it stay until the very end, so that a process that takes over can
         repeat the rest. If the disk fails, the rank stays unfinished.
         """
         self._hold(self._assembly.finish())
@@ -162,8 +163,8 @@ class Recorder:
             sync_parents(self.rank_folder)
 
     def _sync_log(self) -> None:
-        """Sync the log's file to the disk. It holds words that are in no row yet; words that are in rows are erased in
-        it.
+        """Sync the log's file to the disk. The file holds the words that are in no row yet; the words of written rows
+        are erased in it.
         """
         with log_failure("the event log may not outlive a loss of power", level=logging.DEBUG):
             sync_file(events_path(self.rank_folder) / WORDS_FILE)

@@ -19,7 +19,7 @@ MOST_LINES = 40
 LONGEST_TEXT = 120
 _MOST_BYTES = 1 << 20
 _MOST_SUMS = 4_000
-"""Lines of all files together that get a checksum: rank.json is rewritten often."""
+"""Most lines of all files together that get a checksum: rank.json holds the checksums and is rewritten often."""
 _LIBRARIES = ("/site-packages/", "/dist-packages/", *{sysconfig.get_path(name) + "/" for name in ("stdlib", "purelib")})
 Place = tuple[str, int]
 """File and line number."""
@@ -28,7 +28,7 @@ Place = tuple[str, int]
 class SourceLines:
     """A reader of source lines that reads each file at most once.
 
-    A file that changed after the start is not read, because its lines may not be the lines that ran.
+    A file that changed after this reader was made is not read, because its lines may not be the lines that ran.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,9 @@ class SourceLines:
         return found
 
     def sum_up(self) -> dict[str, str]:
-        """Map each file read so far to checksums of all its lines: four hexadecimal digits per line, joined."""
+        """Map each file read so far to checksums of all its lines: four hexadecimal digits per line, joined. Files
+        beyond `_MOST_SUMS` lines in all are left out.
+        """
         sums: dict[str, str] = {}
         left = _MOST_SUMS
         for file, lines in self._files.items():

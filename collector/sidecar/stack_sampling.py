@@ -21,11 +21,12 @@ from collector.frames.threads import Seen, Threads
 from collector.ring.windows import NO_WINDOW, WINDOW_OPEN
 
 MOST_STACKS = 4000
-"""Most different stacks in a run; any further stack is OTHER."""
+"""Most different stacks in a run; any further stack counts as OTHER."""
 MOST_PLACES = 50_000
 OTHER = "(other)"
 NOT_THEIRS = -1
-"""Number of a stack that is in Stepscope's own code, such as a clock."""
+"""Returned in place of a number for a stack whose innermost frame is in Stepscope's own code. Such a stack gives no
+sample."""
 MOST_NUMBERS = 100_000
 UNDIVIDED = "fetch"
 """Stage of a batch whose samples are not timed one by one: reading or transforming."""
@@ -159,7 +160,7 @@ RATE_PER_S = 50.0
 DENSE_WAIT_S = 0.001
 """Time between samples of the training thread in a detailed window, where operators are known beside each sample."""
 MOST_DENSE = 1_500
-"""Most such samples of a window."""
+"""Most samples of the training thread in one detailed window that are taken at this pace."""
 _NEAR_WAIT_S = 0.002
 MOST_CPU_FRAC = 0.005
 """Largest share of the run's processors that sampling may use. If reading takes more, there are fewer samples."""
@@ -176,7 +177,8 @@ _log = logging.getLogger("stepscope")
 
 
 class Sample(NamedTuple):
-    """One sampled stack. `at_ns` is a perf_counter_ns reading, `stack` a number of the StackBook.
+    """One sampled stack. `at_ns` is a perf_counter_ns reading, `replica` the number of a worker or TRAINER, `loader`
+    the worker's loader (negative for none), `stack` a number of the StackBook.
 
     `is_dense` means that the sample was taken in a detailed window. `seen` is the state of the process's threads at
     that time, None if it was not read.
@@ -191,7 +193,9 @@ class Sample(NamedTuple):
 
 
 class StackSampler:
-    """A thread that samples stacks until `stop`. Any thread may call `take`."""
+    """A thread that samples stacks until `stop`. Any thread may call `take`. `torn` counts stacks that changed while
+    they were read; `problem` is the error that ended the sampling, "" without one.
+    """
 
     def __init__(
         self,

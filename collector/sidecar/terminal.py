@@ -20,7 +20,9 @@ _LONGEST = 2_000
 
 
 def describe_terminal() -> list[int]:
-    """Return the numbers by which other processes recognize the stderr of this process; empty without a stderr."""
+    """Return the device and inode of this process's stderr, by which other processes recognize it; empty without a
+    stderr.
+    """
     try:
         if sys.__stderr__ is None or sys.__stderr__.fileno() != _STDERR:
             return []

@@ -1,4 +1,6 @@
-"""Use of processors, memory and disks by the machine, the training process and its workers, and shortages of them."""
+"""Samples for the table `resources`: how much of the processors, memory and disks the machine, the training process and
+its workers use, and what they lack.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _RESTS = ("collector.sidecar", "resource_tracker", "forkserver", "semaphore_trac
 
 
 class Sample(NamedTuple):
-    """One value of a metric; `metric` is one of the table `resources`."""
+    """One value of a metric. `source` is whose value it is, such as "process"; `metric` is a metric of the table
+    `resources`.
+    """
 
     source: str
     metric: str
@@ -55,7 +59,7 @@ class Rates:
 
 
 class Processes:
-    """The training process and its workers: child processes with a stage log, and Python children older than 2 s."""
+    """Samples of the training process and its workers: children with a stage log, or Python children older than 2 s."""
 
     def __init__(self, rank_folder: Path, trainer: int) -> None:
         self._events = events_path(rank_folder)
@@ -66,7 +70,9 @@ class Processes:
         self._rates = Rates()
 
     def sample(self) -> Iterator[Sample]:
-        """Yield the use by the training process and each worker since the last call; nothing after the training."""
+        """Yield the use by the training process and each worker since the last call; nothing once the training process
+        is gone.
+        """
         try:
             self._trainer = self._trainer or psutil.Process(self._pid)
             self._find_workers(self._trainer)
@@ -269,7 +275,8 @@ class Pressure:
 
     def _measure_stops(self, at: int, file: Path) -> tuple[float, float] | None:
         """Return two figures on a CPU quota since the last call: the mean number of stopped processors, and the share
-        of quota periods with a stop. `at` is the index of `file`, a cpu.stat. None at the first call.
+        of quota periods with a stop. `at` is the index of `file`, a cpu.stat. None at the first call, or if no period
+        has passed since.
         """
         counts = read_counts(file)
         stopped_s = counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / 1e9

@@ -1,4 +1,4 @@
-"""Backward passes: every backward goes through `torch.autograd._engine_run_backward`.
+"""Record backward passes. Every backward goes through `torch.autograd._engine_run_backward`.
 
 `Tensor.backward`, `autograd.backward` and `autograd.grad` all call this private function. Patching it leaves those
 three public objects as they are, so code that compares them still works.
@@ -91,7 +91,9 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
 
 
 class _EndWatch:
-    """A watch on one backward. `computed` is the time in ns at which the last gradient was computed; 0 until then."""
+    """A watch on one backward. `computed` is the perf_counter_ns reading when its last gradient was computed; 0 until
+    then.
+    """
 
     __slots__ = ("_handle", "_queue", "computed")
 
@@ -109,7 +111,7 @@ class _EndWatch:
 
     def close(self) -> bool:
         """Remove the hook from the autograd graph, because the script may use the graph again. Return whether all
-        gradients were computed.
+        gradients of the backward were computed.
         """
         self._handle.remove()
         return self.computed > 0

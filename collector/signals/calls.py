@@ -1,4 +1,4 @@
-"""Padded batches and repeated calls, found in the arguments of the outermost modules during a few steps.
+"""Find padded batches and repeated calls of a model, in the arguments of the outermost modules during a few steps.
 
 Only tensors on processors are read, at most a few thousand numbers of each, by NumPy: nothing runs in PyTorch. The
 steps that are read become rarer as the run goes on.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 FIRST_LOOK = 16
-"""Step after which the first look is taken; each later one is taken after twice as many steps."""
+"""Number of steps after which a step is read for the first time; later readings come after twice as many steps each."""
 LOADER_NAME = "DataLoader"
 """The name that stands for a module in the examination of a loader's batches."""
 MOST_CALLS, MOST_PLACES, MOST_TENSORS = 8, 16, 8
@@ -51,9 +51,11 @@ _LEFT_OUT = tuple(
 
 @dataclass
 class Place:
-    """Sums over the calls of one module class at one line. `useful` and `longest` sum the shares of `Padding`,
-    `positions` the rows × width; `again` counts calls that repeat a call of their step, `known` the rows, of `compared`,
-    that an earlier step had already.
+    """Sums over all read calls of one module class at one line. `padded` counts calls with padding. `useful` and
+    `longest` sum the shares of `Padding` (1 for a call without padding); `positions` sums rows × width. `width` and
+    `rows` are 0 if the padded batches differ. `again` counts calls that repeat a call of their step, `again_ns` is their
+    time. `known` counts the rows, of `compared`, that an earlier step had already; `known_ns` is the time of the calls
+    whose rows were compared. `looks` are the numbers of the read steps.
     """
 
     calls: int = 0
@@ -103,8 +105,8 @@ class Place:
 
 
 class CallLook:
-    """Sums over calls of outermost modules in the few steps that are read. In such a step, `see` receives each of these
-    calls.
+    """Sums over calls of outermost modules in the few steps that are read. `begin` starts such a step; `see` then
+    receives each of its calls.
     """
 
     def __init__(self) -> None:
@@ -190,7 +192,9 @@ class Padding:
 
 
 def find_in_call(arrays: Sequence[npt.NDArray[Any]]) -> Padding | None:
-    """Return the padding among the arguments of a call. A mask counts only beside an array of equal batch × time."""
+    """Return the padding among the arguments of a call, None without. An array of two values (a mask) counts only
+    beside another array of equal batch × time.
+    """
     for array in arrays:
         beside = sum(other.shape[:2] == array.shape[:2] for other in arrays) > 1
         found = find_padding(array)
@@ -254,7 +258,7 @@ def _is_drawn(lengths: npt.NDArray[np.int64], width: int) -> bool:
 
 
 def _list_tensors(value: Any, depth: int = 2) -> Iterator[Any]:
-    """Yield the first tensors of arguments or of a result, also from inner dicts and lists."""
+    """Yield tensors among the first arguments or results of a call, also from inner dicts and lists."""
     values: Any = value
     if isinstance(value, Mapping):
         values = list(value.values())
@@ -317,7 +321,8 @@ def _take_rows(array: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
 
 
 def hash_parameters(module: Any) -> int:
-    """Return a number that changes when the parameters of a module change. Some numbers of each parameter are read.
+    """Return a number that almost certainly changes when the parameters of a module change, as all do in an update.
+    Only some numbers of each parameter are read.
 
     The version counters of the parameters are not enough: fused updates and assignments to `.data` do not change them.
     """

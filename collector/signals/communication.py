@@ -1,4 +1,4 @@
-"""Communication: collectives that hold the training thread, and DDP's reductions during the backward.
+"""Record communication: collectives that hold the training thread, and DDP's reductions during the backward.
 
 Methods of ProcessGroup and Work.wait are patched; FSDP2 uses these methods too. Each call is listed with its bytes. DDP
 reduces its gradients in C++, where no call is seen. The signal `backward` finds the wait of the backward. DDP's own
@@ -34,7 +34,7 @@ from collector.ring.packing import pack_call
 READING_SHARE = 0.002
 """Largest fraction of the backward time that may be spent on reading DDP's records."""
 TRIALS = 5
-"""Number of first backwards that are all read, to find the cost of a reading."""
+"""Number of readings at the start, one for each backward, that find the cost of a reading."""
 _DEFAULT_RATE = 100
 _MOST_KINDS = 1000
 _MOST_WAITS = 512
@@ -153,7 +153,7 @@ class _Calls:
 
 def _describe_group(group: Any) -> dict[str, Any]:
     """Return the label and the ranks of a group. `ranks` is empty for a group of all ranks, and for a group of more
-    than 256.
+    than 256. There is only the label if torch no longer keeps the group.
     """
     told: dict[str, Any] = {"label": str(getattr(group, "group_desc", ""))[:_LONGEST_LABEL]}
     try:
@@ -203,7 +203,8 @@ class _Reductions:
         self._context.undo.call(lambda: _restore_rate(known()))
 
     def read(self, backward_ns: int) -> None:
-        """Write the duration of the reduction in the last backward, if a reading is due.
+        """Receive the end of a backward. If a reading is due, read DDP's record of the reduction in it, and write this
+        to the log.
 
         The interval between readings is a power of two, so that ranks with different intervals share some backwards.
         """
@@ -235,7 +236,9 @@ class _Reductions:
 
 
 class ReadingPace:
-    """The interval between readings. It follows from the cheapest reading: a busy machine slows single readings."""
+    """The interval between readings, in backwards. It follows from the cheapest reading: a busy machine slows single
+    ones.
+    """
 
     def __init__(self) -> None:
         self._readings = 0

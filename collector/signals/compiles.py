@@ -1,7 +1,7 @@
-"""Compilations, recompilations and graph breaks of torch.compile, each with its reason.
+"""Record compilations, recompilations and graph breaks of torch.compile, each with its reason.
 
-Dynamo keeps metrics of its last compilations anyway. They are read when a step ends. Nothing is patched, registered or
-imported, so graphs and breaks are the same as without Stepscope.
+Dynamo keeps metrics of its most recent compilations anyway. They are read when a step ends. Nothing is patched,
+registered or imported, so graphs and breaks are the same as without Stepscope.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def _find_metrics() -> Any:
 
 
 def _describe(entry: Any, step: int) -> Iterator[CompileNote]:
-    """Yield a compilation, then its graph breaks. A failed compilation counts as a break of its whole function."""
+    """Yield a note of a compilation, then notes of its graph breaks. A failed compilation counts as a break of its
+    whole function. Yield nothing for metrics of another event.
+    """
     if getattr(entry, "is_runtime", False) or entry.start_time_us is None:
         return
     start, duration = entry.start_time_us * 1000, (entry.duration_us or 0) * 1000

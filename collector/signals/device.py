@@ -1,5 +1,5 @@
-"""Device time of the phases of a step, from CUDA events. Host times cannot show it, because the host runs ahead of the
-device.
+"""Record the device time of the phases of a step, from CUDA events. Host times cannot show it, because the host runs
+ahead of the device.
 
 Events are recorded on the current stream at the end of a step and around its backward and its updates. The time between
 two events is the device's time of that phase, idle time included. One step in ten is measured. Events are pooled,

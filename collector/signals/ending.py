@@ -1,4 +1,4 @@
-"""The end of a training. Stepscope waits at two points at which races in PyTorch could end the job badly.
+"""Let a training end well. Stepscope waits at two points at which races in PyTorch could end the job badly.
 
 Both races exist with and without a recording. First, the destructor of a process group joins gloo's threads while it
 holds the interpreter lock. A gloo thread that frees its last collective may wait for that lock: then the job hangs for
@@ -54,14 +54,18 @@ class EndingSignal(Signal):
         self._trained_by = self._context.log.thread[0]
 
     def settle(self) -> None:
-        """Prepare for the end of the interpreter, on the thread that ends it."""
+        """Wait for gloo's threads, and for a daemon thread that trains, before the interpreter ends. Called by the
+        thread that ends it.
+        """
         wait_for_gloo()
         if _is_daemon(self._trained_by):
             park_daemons()
 
 
 def wait_for_gloo() -> None:
-    """Wait up to `PATIENCE_S` until gloo's threads are idle. They may need the interpreter lock, so it is released."""
+    """Wait up to `PATIENCE_S` until gloo's threads are idle. They may need the interpreter lock, so it is released.
+    Return at once if the job does not use gloo.
+    """
     if not _has_gloo():
         return
     deadline = time.monotonic() + PATIENCE_S
@@ -113,7 +117,8 @@ def _is_daemon(ident: int) -> bool:
 
 
 def park_daemons() -> None:
-    """Put other threads to sleep when they begin a backward or an update, and wait until the first of them sleeps.
+    """Put other threads to sleep when they begin a backward or an update. Wait up to `PATIENCE_S` until one of them
+    sleeps.
 
     Used only while the interpreter ends, which ends daemon threads. A thread that sleeps in Python then ends cleanly.
     """

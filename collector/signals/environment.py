@@ -1,4 +1,4 @@
-"""The compute settings of torch: devices, threads and switches."""
+"""Record the compute settings of torch, to which advice refers: devices, threads and switches."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MODES = ("deterministic", "anomaly_mode")
 
 
 def read_settings() -> dict[str, Any]:
-    """Map names of facts in rank.json to the current settings."""
+    """Return the current settings of torch, by the names of their facts in rank.json."""
     return {
         "matmul_precision": torch.get_float32_matmul_precision(),
         "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
@@ -72,7 +72,7 @@ def _read_processors(text: str) -> set[int]:
 
 
 def list_devices() -> list[dict[str, Any]]:
-    """Return the fields of `schema.manifest.Device` for each CUDA device."""
+    """Return the fields of `schema.manifest.Device` for each CUDA device; an empty list without one."""
     if not torch.cuda.is_available():
         return []
     devices = []

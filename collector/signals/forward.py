@@ -1,8 +1,9 @@
-"""Forward passes: calls of the outermost modules.
+"""Record forward passes, which are the calls of outermost modules.
 
 Global module hooks see every module, but cost microseconds per call and break graphs under torch.compile. So they stay
-only until the classes of outermost modules are known. From then on only the `__call__` of those classes is patched. The
-first compilation ends the discovery, because a later change of hooks forces a second compilation.
+only until the classes of outermost modules are known, which is the discovery. From then on only the `__call__` of those
+classes is patched. The first compilation ends the discovery, because a later change of hooks forces a second
+compilation.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class ForwardSignal(Signal):
         ]
 
     def _discover_again(self) -> None:
-        """Search for outermost modules whose first call comes late, such as a second model."""
+        """Begin another discovery, for outermost modules whose first call comes late, such as a second model. Do
+        nothing if one is under way or something was compiled.
+        """
         if not self._handles and not self._context.steps.has_compiled:
             self._calls = CALLS_OF_DISCOVERY - CALLS_OF_REDISCOVERY
             self._begin_discovery()
@@ -136,8 +139,8 @@ class ForwardSignal(Signal):
         return before, after
 
     def _is_root(self, kind: type) -> bool:
-        """Count a call of an outermost module of class `kind`. Return False for losses and compiled modules, which are
-        not counted.
+        """Return whether the called module, of class `kind`, counts as outermost; if so, count its call. Losses and
+        compiled modules do not.
         """
         try:
             # The loss belongs to the forward by definition, as the time between forward and backward.

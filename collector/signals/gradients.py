@@ -1,4 +1,4 @@
-"""Wasted gradients: a backward computes them, but no update uses them. They are cleared unused, or stay for ever.
+"""Find wasted gradients: a backward computes them, but no update uses them. They are cleared unused, or stay for ever.
 
 During the steps of the first detailed window, the graph of each backward is walked once before the backward runs. This
 takes about a microsecond for a node. Nothing is hooked and no tensor is kept. Updates, calls of `zero_grad`, and
@@ -26,10 +26,11 @@ from collector.edge import hide_frames
 
 MOST_STEPS = 3
 MOST_NODES, MOST_NODES_IN_ALL = 10_000, 50_000
-"""Most nodes of a backward, and of all backwards of the look. A backward that exceeds either is not judged."""
+"""Most nodes of a backward, and of all backwards in the examined steps. A backward that exceeds either is not
+judged."""
 MOST_RANGES = 2_000
 LEAST_THROWN = 2
-"""Times that the gradient of a parameter must be thrown away: one may be an exception."""
+"""Times that the gradient of a parameter must be thrown away to count as wasted: one may be an exception."""
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MOST_FRAMES, _MOST_NAMES = 64, 2_000
@@ -50,7 +51,8 @@ class _Written:
 class _Node:
     """A node of a backward. `number` is PyTorch's number of the node. `time` is how often the node ran before.
 
-    A node without successors writes a gradient: `leaf` is the id of the parameter, 0 for any other tensor.
+    `successors` are the indexes of the nodes that run after it. `leaf` is the id of the tensor whose gradient the node
+    writes, None if it writes none.
     """
 
     number: int
@@ -60,7 +62,9 @@ class _Node:
 
 
 class GradientLook:
-    """The use of the gradients in some steps. Called on the training thread only."""
+    """A record of what becomes of the gradients in some steps. Its methods receive events, on the training thread only;
+    `finish` returns what was found.
+    """
 
     def __init__(self) -> None:
         self._written: dict[int, _Written] = {}
@@ -152,8 +156,8 @@ class GradientLook:
         written.backwards.append(at)
 
     def _find_gone(self) -> None:
-        """Count gradients as wasted that were written and are None now: the script or `Module.zero_grad`
-        cleared them.
+        """Count gradients as thrown away that were written and are None now: the script or `Module.zero_grad` cleared
+        them.
         """
         for key, written in list(self._written.items()):
             parameter = written.parameter()

@@ -1,4 +1,4 @@
-"""The Python interpreter of the training: garbage collections, other threads, and the addresses of its stacks."""
+"""Record the Python interpreter of the training: garbage collections, other threads, and where to read its stacks."""
 
 from __future__ import annotations
 

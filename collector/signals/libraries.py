@@ -1,4 +1,5 @@
-"""Library calls that hold up the training thread: time in logging is summed, and saving a checkpoint becomes a range.
+"""Record library calls that hold up the training thread: time in logging is summed, saving a checkpoint becomes a
+range.
 
 Of nested calls only the outermost is recorded. Calls on other threads do not hold up the training and are ignored. No
 library is imported for this.
@@ -49,7 +50,7 @@ _SAVES = (
 class LibraryCalls(Signal):
     """Base class of signals that wrap the functions of `table`.
 
-    Each outermost call on the training thread runs in the context of `measure`.
+    Each outermost call on the training thread runs in the context manager that `measure` returns for its label.
     """
 
     table: tuple[tuple[str, tuple[str, ...], str], ...]
@@ -98,7 +99,9 @@ class LibraryCalls(Signal):
 
 
 class LoggingSums:
-    """The number and time of calls into one library. A context manager that each call enters, at some 0.5 µs."""
+    """The number and time of calls into one library, over the run. A context manager that each call enters, at some 0.5
+    µs.
+    """
 
     __slots__ = ("_began", "calls", "longest_ns", "total_ns")
 

@@ -1,4 +1,4 @@
-"""The DataLoader as seen by the training thread: fetches, starts of iterators, and queue depths.
+"""Record the DataLoader as the training thread sees it: fetches, starts of iterators, and queue depths.
 
 Each fetch reads the queue depths from counters of the iterator, in constant time.
 """
@@ -160,7 +160,7 @@ class _StandIn:
 
 
 def _read_queues(iterator: Any) -> int:
-    """Return one word that holds the readiness of the next batch, and the counts of batches in each state."""
+    """Return the payload of the word QUEUE: whether the next batch is ready, and how many batches are in each state."""
     ready: int = iterator._worker_result_queue.qsize()
     pinned: int = iterator._data_queue.qsize() if iterator._pin_memory else 0
     tasks: dict[int, Any] = iterator._task_info
@@ -181,7 +181,8 @@ def _read_queues(iterator: Any) -> int:
 
 
 def _number_batch(iterator: Any) -> int:
-    """Return the number of the batch that was just fetched, as in the rows of the workers; 0 if it is unknown.
+    """Return the number of the batch that was just fetched, as in the rows of the workers. It counts from 0, and is
+    also 0 if it is unknown.
 
     The count of yielded batches may differ from this number: a worker without further samples leaves gaps, and
     `in_order=False` changes the order.

@@ -1,4 +1,6 @@
-"""Ranges, stages and queues that the script names; with CUDA also NVTX ranges and the device times of ranges."""
+"""Record ranges, stages and queues that the script names; with CUDA also make NVTX ranges, and time ranges on the
+device.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model, found through modules called in the first steps: how it is distributed."""
+"""Record how the model is spread over devices and ranks. It is found among the modules that the first steps call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COPIED = {
 """Names of facts, each with DDP's name for the value."""
 _MOST_BUCKETS = 1000
 FIRST_LOOK = 8
-"""Backwards after which DDP's records are first read, when DDP has arranged its buckets."""
+"""Number of backwards after which DDP's records are first read: DDP has arranged its buckets by then."""
 
 
 class ParallelSignal(Signal):

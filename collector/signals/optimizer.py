@@ -1,4 +1,4 @@
-"""Parameter updates: optimizer steps (public hooks), zero_grad, and GradScaler.step, which may skip an update."""
+"""Record parameter updates: optimizer steps (public hooks), zero_grad, and GradScaler.step, which may skip one."""
 
 from __future__ import annotations
 
@@ -151,7 +151,8 @@ def _count_dtypes(tensors: list[Any]) -> dict[str, int]:
 
 
 def _make_closure_wrapper(context: SignalContext) -> Callable[[Any, Any], Any]:
-    """Return a function that wraps the closure among the arguments of `step`, and returns None if there is no closure.
+    """Return a function that takes the arguments of an optimizer's `step`, and returns them with the closure timed;
+    None if there is no closure.
 
     So the time of the closure does not count as time of the update.
     """

@@ -1,4 +1,4 @@
-"""The points that the user names, FP_POINT and BP_POINT.
+"""Record the points that the user names in place of the automatic ones, FP_POINT and BP_POINT.
 
 FP_POINT is the module that starts the forward. BP_POINT is the module whose gradients end the backward. Each is found
 by its class name among the modules that the first steps call, or by the path of a submodule in such a module, as

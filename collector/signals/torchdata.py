@@ -1,4 +1,4 @@
-"""Loaders of the package torchdata, if the script has imported it: StatefulDataLoader and torchdata.nodes.
+"""Record loaders of the package torchdata, if the script has imported it: StatefulDataLoader and torchdata.nodes.
 
 StatefulDataLoader inherits from DataLoader, so the signal `loader` sees its fetches, but its start and its workers
 differ. A loader of nodes shares nothing with DataLoader; its fetches are logged here.

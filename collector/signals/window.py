@@ -1,4 +1,4 @@
-"""The detailed window: a short Kineto session in the process, opened and closed at the ends of steps.
+"""Record detailed windows: short Kineto sessions in the training process, opened and closed at the ends of steps.
 
 The raw trace goes to `events/`; the sidecar turns it into tables (`collector.sidecar.assemblers.window`). A session of
 the user has priority: Stepscope never disturbs it, and a user session that starts inside a window ends the window.
@@ -54,8 +54,8 @@ _BUSY = (
 _NO_DEVICE = 'activities="device" was asked for, and PyTorch sees no device here: the detailed window records the CPU.'
 _log = logging.getLogger("stepscope")
 COSTLY_NS = 50_000_000
-"""A step that takes so much longer in a window has some 30,000 operators or more; saving them stops the training for 10 times
-as long. A window that nobody asked for closes after such a step."""
+"""A step that is longer by this time in a window has some 30,000 operators or more; saving them stops the training for
+10 times as long. A window that nobody asked for closes after such a step."""
 PATIENCE_S = 1.0
 """Longest wait, in seconds, for another thread to close its window."""
 _LEFT_OPEN = "The detailed window was closed by another thread than the one that opened it, so it could not be saved."
@@ -102,12 +102,14 @@ class WindowSignal(Signal):
         self._attend()
 
     def resume(self) -> None:
-        """Open a window that begins with the first step: no step has ended before it."""
+        """Open the window now if it is to begin with the first step: no end of a step comes before. Called when
+        recording begins, or goes on after a pause.
+        """
         if self._plan is not None and self._plan.first <= 1 and not self._context.steps.ended:
             self._open(1, self._plan)
 
     def pause(self) -> None:
-        """End the open window, because it must not include work during a pause."""
+        """End the open window, because it must not include work during a pause. Called when recording pauses."""
         self._close()
 
     def remove(self) -> None:
@@ -127,7 +129,7 @@ class WindowSignal(Signal):
             self._attend()
 
     def _attend(self) -> None:
-        """Watch the end of every step until no window remains to be opened or closed."""
+        """Register for the end of every step, until no window remains to be opened or closed."""
         if self._on_boundary not in self._context.boundaries:
             self._context.boundaries.append(self._on_boundary)
 
@@ -146,7 +148,9 @@ class WindowSignal(Signal):
                 self._open(ended + 1, self._plan, self._boundary_ns - before_ns if before_ns else None)
 
     def _is_costly(self, window: _Window) -> bool:
-        """Return whether a window that nobody asked for has made its first step much longer than the step before."""
+        """Return whether a window that nobody asked for has made its first step much longer than the step before it;
+        False after that step.
+        """
         asked = self._context.options.window != WindowOption() if window.plan.trigger == "option" else False
         if asked or window.plan.trigger == "control" or window.usual_ns is None or len(window.ends_unix_ns) > 1:
             return False
@@ -280,8 +284,8 @@ class _EndOfThread:
 
 
 class _Window:
-    """One session on the calling thread. `ends_unix_ns` are the ends of its steps on Kineto's clock. `usual_ns` is the
-    duration of the step before the window, None if unknown.
+    """One window: a Kineto session on the calling thread. `ends_unix_ns` are the ends of its steps so far on Kineto's
+    clock. `usual_ns` is the duration of the step before the window, None if unknown.
     """
 
     def __init__(self, step: int, plan: Order, options: Options, usual_ns: int | None = None) -> None:

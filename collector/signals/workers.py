@@ -1,4 +1,4 @@
-"""How batches are made: the choice of samples, and the stages in workers, pin thread, or training process."""
+"""Record how batches are made: the choice of samples, and the stages in workers, pin thread, or training process."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from collector.workers.queues import PinEntry
 _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 MOST_SAMPLERS = 32
 TIMED_FIRST = 64
-"""Number of first batches of an epoch that are all timed."""
+"""Number of calls of the sampler, from the start of an epoch, that are all timed."""
 PERIOD = 7
-"""Interval of timed batches after the first ones; a prime, so that every eighth batch is not always missed."""
+"""Interval of timed calls after those; a prime, so that every eighth call is not always missed."""
 
 
 class SamplerSums:
-    """Sums of the durations of calls to the sampler of one loader. Only some calls are timed.
+    """Sums of the durations of calls to the sampler of one loader, over all epochs. Only some calls are timed.
 
     The first call of an epoch has its own sum, because it may shuffle the whole data set.
     """
@@ -47,8 +47,8 @@ class SamplerSums:
     def describe(self, loader: int) -> dict[str, Any]:
         """Return a loader's entry in the fact `samplers`.
 
-        `first_ns` is the time of the first calls of epochs. `rest_ns` is the time of the other timed calls,
-        `longest_ns` the time of the longest.
+        `first_ns` is the total time of the first calls of `epochs` epochs. `rest_ns` is the total time of `batches`
+        other timed calls, `longest_ns` the time of the longest of these.
         """
         return {"loader": loader, **{name: getattr(self, name) for name in self.__slots__}}
 

@@ -1,4 +1,5 @@
-"""The function that a DataLoader worker runs in place of torch's loop. It installs clocks, then runs torch's loop.
+"""The function that a DataLoader worker runs in place of torch's loop. It installs clocks, which time how the worker
+makes and sends batches, and then runs torch's loop.
 
 If the clocks fail, the failure is logged once and the worker goes on without clocks.
 """
@@ -46,7 +47,7 @@ class WorkerPlan:
 
 
 class WorkerEntry:
-    """The replacement for `_worker_loop`, in place only while an iterator is made."""
+    """The replacement for torch's `_worker_loop`, in place only while an iterator is made. A call runs the worker."""
 
     def __init__(self, original: Callable[..., Any], plan: WorkerPlan) -> None:
         self._original = original

@@ -1,4 +1,4 @@
-"""The times of making one batch: its samples, its transforms, its collate.
+"""Time the making of each batch: its samples, its transforms, its collate.
 
 A fetcher of torch reads the samples and collates them. Its `dataset` (or `dataset_iter`) is replaced only during
 batches whose parts are timed. Objects that the user holds, such as `get_worker_info().dataset`, are never changed.
@@ -38,7 +38,9 @@ class Place:
 
 
 class FetchProbe:
-    """A timer of the batches of one fetcher, on one thread: `begin` before each fetch, `end` and `write` after it."""
+    """A timer of the batches of one fetcher, on one thread. Call `begin` before each fetch, `end` and `write` after it;
+    `write` puts the times into the log.
+    """
 
     def __init__(self, fetcher: Any, dataset: Any, log: StageLog, rhythm: Rhythm | None = None) -> None:
         self._log = log
@@ -56,7 +58,7 @@ class FetchProbe:
         self._clear()
 
     def begin(self, samples: int, timed: bool) -> None:
-        """Prepare for a batch of about `samples` samples. Samples are timed only if `timed`."""
+        """Prepare for a batch of about `samples` samples. Its samples and transforms are timed only if `timed`."""
         self._clear()
         self._samples = samples
         self._timed = timed
@@ -157,7 +159,7 @@ class FetchProbe:
 
 
 class FetchHere:
-    """A replacement for `fetch` of one fetcher in the training process (`num_workers=0`), with the same clocks.
+    """A replacement for `fetch` of one fetcher in the training process (`num_workers=0`), with the clocks of a worker.
 
     The clocks cost more than a small batch, so most small batches are not timed. The word log has their duration, and
     the sidecar divides it by the shares of the timed batches. Outside of a batch the user's objects are unchanged.
@@ -191,7 +193,7 @@ class FetchHere:
         fetcher.fetch = self._watched_fetch
 
     def detach(self) -> None:
-        """Restore the fetcher."""
+        """Restore the fetcher, and time no further batches."""
         fetcher = self._fetcher()
         if fetcher is not None:
             with contextlib.suppress(ReferenceError):  # its iterator has just gone
@@ -233,7 +235,9 @@ class FetchHere:
 
 
 class _Seat:
-    """The attribute of a fetcher from which samples come: the user's object, or a timed replacement during a batch."""
+    """The attribute of a fetcher from which samples come. `take` puts a timed replacement there, `leave` the user's
+    object. `per_sample` is False if a call reads all samples of a batch at once.
+    """
 
     def __init__(self, fetcher: Any, name: str, timed: Any, per_sample: bool) -> None:
         self._fetcher = weakref.proxy(fetcher)

@@ -1,4 +1,4 @@
-"""Files that this thread reads and opens: bytes by the kernel's count, and calls of Python's `open`.
+"""Count what a thread reads from files and opens: bytes by the kernel's count, and calls of Python's `open`.
 
 `open` is replaced only while a batch is timed. The replacement is no function, so that a class that holds it as an
 attribute gets the same call as before. Files opened by C code are not seen.
@@ -20,9 +20,10 @@ _OWNERS = (builtins, io)
 
 
 class ReadCounter:
-    """A counter of the bytes that are read between `start` and `stop`, from files and pipes, from disk or page cache.
+    """A counter of the bytes that the calling thread reads between `start` and `stop`, from files and pipes, from disk
+    or page cache.
 
-    If the kernel gives no count, the result is UNKNOWN. Memory maps are not seen.
+    `stop` returns the count, UNKNOWN if the kernel gives none. Memory maps are not seen.
     """
 
     def __init__(self) -> None:
@@ -46,7 +47,9 @@ class ReadCounter:
         self._descriptor = UNKNOWN
 
     def _is_ours(self) -> bool:
-        """Return False if the script has closed the descriptor and another file has its number."""
+        """Return whether the descriptor is still ours: False if the script has closed it, also if another file has its
+        number.
+        """
         try:
             return os.readlink(f"/proc/self/fd/{self._descriptor}").endswith("/io")
         except OSError:

@@ -1,5 +1,5 @@
-"""The times of sending a batch: taken from the buffer of a worker's queue, pickled, pipe lock acquired, written; then
-pinned.
+"""Time the sending of batches from a worker: taken from the buffer of its queue, pickled, pipe lock acquired, written.
+Time the pinning of batches, too.
 
 A multiprocessing queue sends on a thread of its own. In the worker, the buffer, the lock and the write function of that
 thread are replaced, for this queue only, before the first `put`. The pin thread of the training process gets timed
@@ -23,10 +23,14 @@ _WORK, _INPUT_WAIT, _OUTPUT_WAIT = (KINDS.index(kind) for kind in ("work", "inpu
 
 
 class SendProbe:
-    """A timer of the sends of one queue. The putting thread calls `expect` and `drain`, the feeder thread the rest."""
+    """A timer of the sends of one queue. The thread that puts calls `expect` and `drain`; the queue's own thread (the
+    feeder) calls the rest.
+    """
 
     def __init__(self, queue: Any) -> None:
-        """Replace the queue's buffer, lock and write function. AttributeError if started, or of another kind."""
+        """Replace the queue's buffer, lock and write function. Raise AttributeError if its thread has started, or if
+        the queue is of another kind.
+        """
         if queue._thread is not None:
             raise AttributeError("the queue's thread has started")
         self._expected: deque[tuple[int, int, int] | None] = deque()
@@ -42,11 +46,11 @@ class SendProbe:
         self._expected.append(place)
 
     def drain(self) -> list[Send]:
-        """Return the sends since the last call."""
+        """Return the times of the batches that were sent since the last call."""
         return [self._sent.popleft() for _ in range(len(self._sent))]
 
     def take(self, message: Any) -> None:
-        """Start timing an object taken out of the buffer."""
+        """Note that the feeder thread has taken an object out of the buffer, and start to time it."""
         self._place = self._expected.popleft() if self._expected and isinstance(message, tuple) else None
         self._tensor_bytes = count_tensor_bytes(message)
         self._cpu_start_ns = thread_time_ns()

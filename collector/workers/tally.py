@@ -1,4 +1,6 @@
-"""Running sums of one batch: the time of its samples, the time of each transform, and the choice of batches to time."""
+"""Running sums of the batch that is made now (the time of its samples and of each transform), and the choice of batches
+to time.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,17 @@ UNKNOWN = -1
 _SAMPLE_COST_NS = 500
 _CALL_COST_NS = 1700
 BATCH_COST_NS = 25_000
-"""Cost of the remaining work for a timed batch in the training process, with cold caches."""
+"""Cost in ns of timing a batch in the training process, besides its samples and transforms, with cold caches."""
 _BUDGET_FRAC = 0.01
 _LONGEST_PERIOD = 64
 _log = logging.getLogger("stepscope")
 
 
 class Part:
-    """The time of one transform in a batch, without the time of transforms that it called itself."""
+    """The time of one transform in the batch that is made now, without the time of transforms that it called itself.
+    But `longest_ns`, the time of its longest call, includes them; `longest_item` is the index of the sample of this
+    call.
+    """
 
     __slots__ = ("calls", "cpu_ns", "duration_ns", "longest_item", "longest_ns", "name")
 
@@ -38,8 +43,9 @@ class Part:
 
 
 class Tally:
-    """The sums of one batch. `nested_ns` is the time in transforms so far. Code around a transform subtracts from its
-    own time what the transform added to these sums.
+    """The sums of the batch that is made now. `item_ns` is the time of all its samples so far, `longest_ns` that of the
+    longest. `nested_ns` is the time in transforms so far. Code around a transform subtracts from its own time what the
+    transform added to these sums.
     """
 
     __slots__ = ("item", "item_ns", "longest_item", "longest_ns", "nested_cpu_ns", "nested_ns", "thread")
@@ -107,7 +113,9 @@ class Rhythm:
         self.left = 0
 
     def is_due(self) -> bool:
-        """Return whether to time the batch that begins now."""
+        """Return whether to time the batch that begins now. Call this once for each batch, because it counts the
+        batches.
+        """
         if self.left:
             self.left -= 1
             return False
@@ -126,7 +134,9 @@ class Rhythm:
 
 
 class Guard:
-    """A guard for Stepscope's own code. It logs the first exception, calls `give_up`, and runs nothing more."""
+    """A guard for Stepscope's own code, which `run` calls. It logs the first exception, calls `give_up`, and runs
+    nothing more.
+    """
 
     def __init__(self, what: str, give_up: Callable[[Exception], None]) -> None:
         self._what = what

@@ -45,7 +45,9 @@ class Found:
 
 
 class TransformTimer:
-    """The transforms of one dataset. `install` starts the timing, `remove` restores everything."""
+    """The transforms of one dataset. `install` starts the timing, `remove` restores everything; `parts` has the times
+    since the last `clear`.
+    """
 
     def __init__(self, dataset: Any, tally: Tally) -> None:
         self._tally = tally

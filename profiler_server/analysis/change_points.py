@@ -86,8 +86,8 @@ def _permute(count: int) -> Floats:
 
 
 def find_shift(durations_ns: Ints) -> Shift | None:
-    """Return the lasting change of step duration. None with too few steps, or if chance or a gradual slope may explain
-    it.
+    """Return the lasting change of duration in steps that are given in time order. None with too few steps, or if
+    chance or a gradual slope may explain it.
     """
     length = max(LEAST_BLOCK, -(-len(durations_ns) // MOST_VALUES))
     while len(durations_ns) // length >= LEAST_BLOCKS:
@@ -141,7 +141,7 @@ MOST_RUNS = 40
 
 @dataclass(frozen=True)
 class LevelChange:
-    """A change of the runs' median step at index `at` of a history, the first run after the change.
+    """A change of the runs' median step in a history of runs. `at` is the index of the first run after the change.
 
     `before_ns` is the median of the `before` runs since the previous change. `after_ns` is the median of the `after`
     runs until the next change. `chance` is the probability that chance alone gives a change this clear.

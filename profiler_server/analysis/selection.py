@@ -70,8 +70,8 @@ def choose_ranks(there: Sequence[int], ranks: Numbers, most: int) -> tuple[int, 
 
 @dataclass(frozen=True)
 class Selection:
-    """The selected rows: those that match `search`, sorted by the column `sort`. Of these, `page` (from 1) has `size`
-    rows.
+    """The rows of a table that the user selects: those that match `search`, sorted by the column `sort`. They are
+    shown in pages of `size` rows, and `page` (from 1) is the selected page.
     """
 
     sort: str
@@ -83,7 +83,8 @@ class Selection:
 
 @dataclass(frozen=True)
 class SelectedRows:
-    """One page of the `matched` rows. `loose`: they have the letters of the search in order, but no row has its words."""
+    """One page (`page` of `pages`, from 1) of the `matched` rows. `loose`: no row has the words of the search, so
+    the rows with its letters in order are shown."""
 
     rows: pa.Table
     matched: int

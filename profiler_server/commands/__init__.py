@@ -50,7 +50,8 @@ Dask = Annotated[
 
 
 def find_base_dir(given: Path | None, context: typer.Context) -> Path | None:
-    """Return the base directory given after the sub-command, else the one given before it, else None."""
+    """Return the base directory that the user gave after the sub-command, else the one before it; None if neither
+    was given."""
     return given or (context.obj if isinstance(context.obj, Path) else None)
 
 
@@ -89,8 +90,8 @@ def find_runs(words: list[str], base_dir: Path | None) -> list[Run]:
 
 
 def list_runs_below(word: str) -> tuple[Path, ...] | None:
-    """Return the runs in or below a folder. None if the word is no folder, or if it is a run or a run's profiler
-    folder.
+    """Return the paths of the runs in or below a folder; empty for a folder without runs. None if the word is no
+    folder, or if it is a run or a run's profiler folder.
     """
     from collector.format.finding import scan_base
     from collector.format.schema import layout
@@ -114,7 +115,8 @@ def find_run_path(name: str, base_dir: Path | None) -> Path:
 
 
 def find_workers(jobs: int | None, dask: str | None, choose: Callable[[], int], most: int) -> Workers:
-    """Return the workers for tasks: a Dask cluster, `jobs` processes, or as many as `choose` returns, at most `most`.
+    """Return the workers that will do tasks: a Dask cluster, `jobs` processes, or as many as `choose` returns, at most
+    `most`.
 
     Raises UsageError if both `jobs` and `dask` are given, or if the cluster does not answer.
     """

@@ -1,4 +1,4 @@
-"""`profiler-server compare`: where the step changed from one run to the other."""
+"""`profiler-server compare`: where the step changed from one run to the other, and the gate over two lists of runs."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def check_pair(words: list[str]) -> None:
 
 @contextlib.contextmanager
 def tell_documents(junit: Path | None, markdown: Path | None) -> Iterator[None]:
-    """If the block raises an error of Stepscope, write it to the requested files, so that a CI system finds no older
-    file.
+    """Run a block. If the block raises an error of Stepscope, write it to the files that are not None, so that a CI
+    system finds no older file.
     """
     try:
         yield
@@ -119,8 +119,8 @@ def print_pair(a: Run, b: Run, rank: int | None, *, is_quiet: bool) -> dict[str,
 
 
 def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | None, limit: float) -> Verdict:
-    """Return the verdict on the runs `new` against the runs `old`, by paths or names. `limit` is the slowdown that
-    passes, as a fraction. `rank` None compares the first ranks.
+    """Return the gate's verdict on the runs `new` against the runs `old`, given by paths or names. `limit` is the
+    slowdown that passes, as a fraction. `rank` None compares the first ranks.
 
     With one run on each side, similar runs below `base` show how much runs of the program differ.
     """

@@ -1,4 +1,4 @@
-"""`profiler-server demo`: record a real training run, then show it."""
+"""`profiler-server demo`: record a real training run, then show it, so that a user sees the pages without a script."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def name_output(base: Path) -> Path:
 
 
 def record(output: Path, steps: int | None) -> None:
-    """Train in a separate process, so that this process never imports torch. Raises UsageError if the training fails."""
+    """Train a model and record it into `output`, with `steps` steps (None: the demo's own number). A separate
+    process does it, so that this process never imports torch. Raises UsageError if the training fails."""
     more = [] if steps is None else ["--steps", str(steps)]
     done = subprocess.run([sys.executable, "-m", "collector.demo", str(output), *more])
     if done.returncode:

@@ -1,4 +1,4 @@
-"""`profiler-server recover`: make tables of what a killed run left, and name the damaged ones."""
+"""`profiler-server recover`: make tables of what a killed run left, and name the damaged tables."""
 
 from __future__ import annotations
 

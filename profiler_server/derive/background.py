@@ -1,4 +1,5 @@
-"""Work in background threads that end when no work is left, and a mark on answers that lack a result of this work."""
+"""Work in background threads, so that pages need not wait for it, and a mark on answers that lack a result of this
+work. The threads end when no work is left."""
 
 from __future__ import annotations
 
@@ -25,9 +26,8 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Watch:
-    """The mark on one answer to a request. A provisional answer lacks a result, so the next answer may differ although
-    no file changed.
-    """
+    """The mark on one answer to a request. If `is_provisional`, the answer lacks a result, and the next one may
+    differ."""
 
     is_provisional: bool = False
 
@@ -36,14 +36,14 @@ _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 
 def watch_request() -> Watch:
-    """Return a new watch, which `note_provisional` marks if called in this context or in a copy of this context."""
+    """Return a new watch, for one answer. `note_provisional` marks it in this context and in copies of this context."""
     watch = Watch()
     _WATCH.set(watch)
     return watch
 
 
 def note_provisional() -> None:
-    """Mark the current answer as provisional: a result is still being computed, or a retry may succeed."""
+    """Mark the current answer as provisional, if it is watched: a result is missing, or a retry may succeed."""
     watch = _WATCH.get()
     if watch is not None:
         watch.is_provisional = True
@@ -54,7 +54,8 @@ def is_working() -> bool:
 
 
 class Background:
-    """A runner of work in at most `threads` threads. Work that already waits or runs is not started a second time."""
+    """A runner of work in at most `threads` threads. At most `most_waiting` pieces of work wait or run at a time.
+    With `head_start`, work begins a little later. Work that already waits or runs is not started a second time."""
 
     def __init__(self, threads: int = 1, head_start: bool = True, most_waiting: int = MOST_WAITING) -> None:
         self._threads = threads
@@ -68,8 +69,8 @@ class Background:
     def start(self, key: Hashable, work: Callable[[], T]) -> Future[T] | None:
         """Run `work` in a background thread. Return the future of its result; None if too much work is waiting.
 
-        If work of the same `key` waits or runs, its future is returned. The current answer becomes provisional, because
-        it lacks the result.
+        If work of the same `key` waits or runs, the future of that work is returned, and `work` is not run. The
+        current answer becomes provisional, because it lacks the result.
         """
         note_provisional()
         with self._lock:
@@ -96,7 +97,8 @@ class Background:
         return failure
 
     def drop_waiting(self) -> list[Future[Any]]:
-        """Cancel waiting work. Return the futures of running work, which ends by itself or with the process."""
+        """Cancel the work that has not begun. Return the futures of running work, which ends by itself or with the
+        process."""
         with self._lock:
             for key, (_, future) in list(self._work.items()):
                 if future.cancel():

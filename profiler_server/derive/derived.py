@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class NotReady:
-    """The reason why a page shows no result, as a sentence. `pending` is False if no result will come, because the rank
-    is too large.
+    """The reason why a page shows no result, as a sentence. `pending` is True if the result will come later. It is
+    False if no result will come, because the rank is too large.
     """
 
     reason: str
@@ -41,7 +41,8 @@ class NotReady:
 
 
 class Derived(Generic[P, T]):
-    """A function whose result is kept. A call waits for the result; `find` and `peek` do not."""
+    """A function whose result is kept. A call waits for the result, and `find` never computes. `peek` computes the
+    results of small ranks at once, and those of large ranks in the background."""
 
     def __init__(
         self,
@@ -74,11 +75,11 @@ class Derived(Generic[P, T]):
         return find_store().find(asked.key)
 
     def peek(self, *args: P.args, **kwargs: P.kwargs) -> T | NotReady:
-        """Return the result, or the reason why it is not ready. Only a rank with over a million slices is computed in
-        the background.
+        """Return the result, or the reason why it is not ready. The result of a rank with over a million slices is
+        computed in the background, that of any other rank in this call.
 
-        While a rank records, its result may be seconds old. Exceptions of the function pass through, whether it ran in
-        this call or in the background.
+        While a rank records, its result may be seconds old. Exceptions of the function pass through, whether it ran
+        in this call or in the background.
         """
         store, asked = find_store(), self.ask(*args, **kwargs)
         slices = count_slices(asked.rank)
@@ -102,7 +103,8 @@ class Derived(Generic[P, T]):
         return Asked((self, find_store().name(read)), read, lambda: self._compute(*args, **kwargs))
 
     def recall(self, asked: Asked[T]) -> Entry[T] | None:
-        """Return the result from memory, or else from disk; None if it is in neither."""
+        """Return the result for the files in their present state from memory, or else from disk; None if it is in
+        neither."""
         entry = self.find(asked)
         if entry is not None and entry.stamp == asked.stamp:
             return entry
@@ -112,7 +114,8 @@ class Derived(Generic[P, T]):
         return entry
 
     def read(self, asked: Asked[T]) -> T:
-        """Return the result from memory or disk. If the result is in neither, compute and keep it."""
+        """Return the result for the files in their present state from memory or disk. If it is in neither, compute
+        it and keep it in both."""
         entry = self.recall(asked)
         if entry is not None:
             return entry.value

@@ -55,7 +55,8 @@ class Task:
 
 @dataclass(frozen=True)
 class SoFar(Generic[T]):
-    """The ready results in rank order, of `total` ranks. `is_whole`: every rank has a result, possibly an old one."""
+    """The ready results in rank order, of `total` wanted ranks. `is_whole` means that every rank has a result,
+    possibly one of files that have changed since."""
 
     results: tuple[T, ...]
     total: int
@@ -85,7 +86,8 @@ class _Look(Generic[T]):
 class Wanted(Generic[T]):
     """The ranks of a run whose results are wanted. Each result depends on the rank's files and on `number`.
 
-    `prepare` gets the results of all ranks. It runs in the background, and computes further results that a page needs.
+    `prepare` gets the results of all ranks once they are read. It runs in the background, and computes further
+    results that a page needs.
     """
 
     run: Run
@@ -115,8 +117,8 @@ class Reading(Generic[T]):
 
 
 class ManyRanks(Generic[T]):
-    """A reader of many ranks. The argument `read_task` is a function that calls this reader's `read_task`. Other
-    processes import the function by its name.
+    """A reader of one result for each of many ranks, in the way that `reading` says. The argument `read_task` is a
+    function that calls this reader's `read_task`. Other processes import the function by its name.
     """
 
     def __init__(self, reading: Reading[T], read_task: Callable[[Task], list[T]]) -> None:
@@ -125,7 +127,7 @@ class ManyRanks(Generic[T]):
         self._derived = derived(file="rank", is_sound=reading.is_sound)(_make_safe(reading))
 
     def read_rank(self, rank: RankRun, number: int) -> T:
-        """Return the result of one rank, without writing to disk. `number` is that of `Wanted`."""
+        """Return the result of one rank, kept in memory but not on disk. `number` is that of `Wanted`."""
         asked = self._derived.ask(rank, number)
         return self._renew(rank, find_store().keep(asked.key, asked.stamp, asked.compute))
 

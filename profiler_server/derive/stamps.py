@@ -1,4 +1,4 @@
-"""Stamps of a run's files, and a check for runs that have ended.
+"""Stamps of a run's files, which tell whether a result that is kept still holds, and a check for runs that have ended.
 
 A stamp changes when any of its files changes. It is made from names, times and sizes; no file is opened.
 """
@@ -115,7 +115,8 @@ Entry = tuple[str, int, int, int, int]
 
 
 def find_finished(run_path: Path) -> str | None:
-    """Return a text that changes with any file of a run, if the run has ended and its files have not changed lately.
+    """Return a text for a run that has ended and whose files have not changed lately. The text changes with any file of
+    the run, so a page of the run can be cached under it.
 
     Else return None: the run records, or has changed within the last seconds. None also for a run with a link, because
     the target of a link can change unseen. For a run of very many files the text may be LOOK_AGAIN_S seconds old.

@@ -30,7 +30,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Entry(Generic[T]):
-    """A value, the stamp of the files behind it, its approximate size, and the `time.monotonic` at which it was true."""
+    """A value, the stamp of the files behind it, its approximate size, and `made_s`, the `time.monotonic` at which
+    the value was true."""
 
     stamp: Hashable
     value: T
@@ -124,7 +125,8 @@ class Store:
             return entry
 
     def put(self, key: Hashable, stamp: Hashable, value: T, made_s: float | None = None) -> T:
-        """Keep a value and return it. `made_s` is the time at which the value was true, by default now."""
+        """Keep a value under `key` in place of an earlier one, and return it. `stamp` is that of the files behind
+        it. `made_s` is the time at which the value was true, by default now."""
         entry = Entry(stamp, value, measure_bytes(value), time.monotonic() if made_s is None else made_s)
         with self._lock:
             if self._has_orphans:
@@ -155,7 +157,8 @@ class Store:
         self._has_orphans = True  # and no more: this may come at any moment, in any thread
 
     def part(self, make: Callable[[], T]) -> T:
-        """Return the object that `make` returns. It is made once, and later calls return the same object."""
+        """Return the object of this store that `make` returns. `make` is called once, and later calls return the
+        same object."""
         with self._lock:
             if make not in self._parts:
                 self._parts[make] = make()

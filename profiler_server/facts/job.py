@@ -22,11 +22,11 @@ COLLECTING, STARVED, BETWEEN, SAVING = "garbage", "no_processor", "between", "ch
 
 @dataclass(frozen=True)
 class Cause:
-    """One cause of a rank's lateness. `share_frac` is the share of the rank's lateness that comes from this cause.
+    """One cause of a rank's lateness. `excess_ns` is by how much the cause takes longer on this rank than on the other
+    ranks, as a mean per step. `share_frac` is the share of the rank's lateness that comes from this cause.
 
-    `name` is a phase, `garbage` for collections within phases, `no_processor` for time without a processor, `between`
-    for time between steps, or `checkpoint` for saving.
-    """
+    `name` is a phase, `garbage` for collections within phases, `no_processor` for time without a processor,
+    `between` for time between steps, or `checkpoint` for saving."""
 
     name: str
     excess_ns: float
@@ -35,11 +35,10 @@ class Cause:
 
 @dataclass(frozen=True)
 class Garbage:
-    """Garbage collection that pauses the ranks at different steps. `chance` is the share of steps in which a single
-    rank pauses.
+    """Garbage collection that pauses the ranks at different steps. `pause_ns` is the mean length of a pause. `chance`
+    is the share of steps in which a single rank pauses.
 
-    The mean step would be `gain_ns` shorter if all ranks paused at the same step.
-    """
+    The mean step would be `gain_ns` shorter if all ranks paused at the same step."""
 
     pause_ns: float
     chance: float
@@ -51,9 +50,9 @@ class Pause:
     """A few steps with very long waits for the last rank, which make up most of all waiting.
 
     There are `count` such waits. In the longest one, the ranks waited `waited_ns` for `rank` in `step`, because of
-    `causes`. Without these `count` waits the mean step would be `mean_ns` shorter. All other figures of the comparison
-    leave out `steps`.
-    """
+    `causes`. Without these `count` waits the mean step would be `mean_ns` shorter. `steps` are the steps with these
+    waits, and the step before each, in which the rank may have lost its time. All other figures of the comparison
+    leave out `steps`."""
 
     rank: int
     step: int
@@ -72,10 +71,10 @@ class LateRank:
     """The rank that comes latest to the points where the ranks wait for each other. It need not be slow.
 
     `own_ns` is its mean step outside of collectives. `others_ns` is the median of the same time over `others` other
-    ranks. `late_frac` is `own_ns` minus `others_ns`, divided by the whole step. `phase` is the phase with the largest
-    excess over the others' median. `gain_ns` is the most that the step gains if this rank and all slow ranks are in
-    time. `causes` are what took longer on this rank than on the others, longest first.
-    """
+    ranks. `late_frac` is `own_ns` minus `others_ns`, divided by the mean step. `phase` is the phase with the largest
+    excess over the others' median: in the mean step it takes `phase_ns` on this rank, and `phase_others_ns` in the
+    median of the other ranks. `gain_ns` is the most that the mean step gains if this rank and all slow ranks are in
+    time. `causes` are what took longer on this rank than on the other ranks, longest first; empty if unknown."""
 
     rank: int
     own_ns: float
@@ -97,18 +96,20 @@ class LateRank:
 
 @dataclass(frozen=True)
 class RankComparison:
-    """How late each rank comes to the points where the ranks wait for each other ("meetings"), given by `source`.
+    """How late each rank comes to the points where the ranks wait for each other ("meetings"). `source` says what the
+    meetings are: collectives, or the step as a whole.
 
-    `blame_ns` maps a rank to the most by which the mean step shortens if only this rank were in time. `last_frac` maps
-    a rank to the share of the steps in which it is last. `least_frac` is the smallest slowdown that would be reported,
-    as a share of the step. `residual_ns` has the 50th and the 95th percentile of the error of the lateness. `left_out`
-    are ranks that share too few meetings with the others. `is_hidden` means that working and waiting cannot be
-    separated.
+    `meetings` and `steps` are the numbers of compared meetings and steps; `step_ns` is the mean step. `latest` is the
+    rank that comes latest. `blame_ns` maps a rank to the most by which the mean step shortens if only this rank were in
+    time. `last_frac` maps a rank to the share of the steps in which it is last. `least_frac` is the smallest slowdown
+    that would be reported, as a share of the mean step. `residual_ns` has the 50th and the 95th percentile of the error
+    of the lateness. `left_out` are ranks that share too few meetings with the other ranks. `is_hidden` means that
+    working and waiting cannot be separated.
 
-    `transfer_ns` is the time in a step for which collectives hold the rank that is held least, averaged over the steps.
-    In a pipeline of several `stages`, each rank is compared within its own stage. `pause` is a wait in a few steps that
-    no other figure includes.
-    """
+    `transfer_ns` is the time in the mean step for which collectives hold the rank that is held least, None if unknown.
+    In a pipeline of several `stages`, each rank is compared within its own stage. `uneven_correlation` tells how much
+    forward and backward vary together, which unequal input causes; None if they do not. `garbage` is None if collecting
+    at the same steps would gain little. `pause` is a wait in a few steps that no other figure includes."""
 
     latest: LateRank
     source: Source
@@ -147,7 +148,8 @@ class _NotCompared(_NamesNobody):
 
 @dataclass(frozen=True)
 class NotJudged(_NotCompared):
-    """Verdict: fewer than two ranks can be compared. `left_out` are ranks without enough meetings in common."""
+    """Verdict: fewer than two ranks can be compared. `left_out` are ranks with too few meetings in common with the
+    other ranks."""
 
     left_out: tuple[int, ...] = ()
 
@@ -156,19 +158,18 @@ class NotJudged(_NotCompared):
 class Apart(_NotCompared):
     """Verdict: the ranks were in their collectives at different times, so they did not wait for each other.
 
-    `lasted_ns` maps a rank to the time from its first to its last collective. These times differ between ranks.
-    """
+    `lasted_ns` maps a rank to the time from its first to its last collective in the run. These times differ between
+    ranks."""
 
     lasted_ns: Mapping[int, int]
 
 
 @dataclass(frozen=True)
 class Strangers(_NotCompared):
-    """Verdict: `ranks` and `others` were never in a collective together.
+    """Verdict: `ranks` were never in a collective together with `others`, so they may belong to another job.
 
-    `by` is bytes if the messages of the two sides differ in size. It is times if the two sides left at different
-    moments, even after the clocks are aligned.
-    """
+    `by` is what shows this. It is bytes if the messages of the two sides differ in size. It is times if the two
+    sides left at different moments, even after the clocks are aligned."""
 
     ranks: tuple[int, ...]
     others: tuple[int, ...]
@@ -177,22 +178,23 @@ class Strangers(_NotCompared):
 
 @dataclass(frozen=True)
 class Alike(_NamesNobody):
-    """Verdict: no rank delays the others noticeably."""
+    """Verdict: no rank delays the other ranks noticeably."""
 
     comparison: RankComparison
 
 
 @dataclass(frozen=True)
 class Unsure(_NamesNobody):
-    """Verdict: one rank seems to delay the others, but noise may explain its lateness."""
+    """Verdict: one rank seems to delay the other ranks, but noise may explain its lateness."""
 
     comparison: RankComparison
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """The steps from `first` to `last`, in which a rank is late by `late_ns` on average. In all other steps this rank
-    is in time. `is_from_start`: it is late in the first part of the run, else in the last part."""
+    """The steps from `first` to `last`, in which a rank is late by `late_ns` per step on average. In all other steps
+    this rank is in time. If `is_from_start`, it is late in the first part of the run; otherwise it is late in the
+    last part."""
 
     first: int
     last: int
@@ -202,12 +204,11 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Slow:
-    """Verdict: the latest rank delays the others by more than noise explains, and so do the ranks in `also_slow`.
+    """Verdict: the latest rank delays the other ranks by more than noise explains, and so do the ranks in `also_slow`.
 
-    `longest` is set if only occasional long waits show this verdict: the number of long waits in which the rank was
-    last, and the number of all long waits. `stretch` are the steps in which the only slow rank is late, None without a
-    clear begin or end.
-    """
+    `longest` is None if the steps as a whole show this verdict. If only occasional long waits show it, `longest` has
+    the number of long waits in which the rank was last, and the number of all long waits. `stretch` are the steps in
+    which the only slow rank is late, None without a clear begin or end."""
 
     comparison: RankComparison
     also_slow: tuple[int, ...] = ()
@@ -225,9 +226,10 @@ class Slow:
 
 @dataclass(frozen=True)
 class Handover:
-    """Verdict: before `step` the others waited for one rank, and from `step` on for another one.
+    """Verdict: the ranks waited for the rank `before` until `step`, and for the rank `after` from `step` on.
 
-    `before_ns` and `after_ns` are the mean lateness of each of the two ranks in its own steps.
+    `before_ns` and `after_ns` are the mean lateness of each of the two ranks in its own steps. If both ranks were in
+    time, the mean step would be `gain_ns` shorter.
     """
 
     comparison: RankComparison
@@ -245,12 +247,12 @@ class Handover:
 
 @dataclass(frozen=True)
 class Turns:
-    """Verdict: the ranks come last in turns. A step would be `gain_ns` shorter if all ranks came at the same time.
+    """Verdict: the ranks come last in turns. The mean step would be `gain_ns` shorter if all ranks came at the same
+    time.
 
-    `causes` are what takes the last rank longer than the others. `is_one_phase` means that one phase has most of this
-    extra time, and that its share of the extra time is much larger than its share of the work. `entropy_frac` is 1 if
-    all ranks come last equally often.
-    """
+    `causes` are what takes the last rank of a step longer than the other ranks. `is_one_phase` means that one phase
+    has most of this extra time, and that its share of the extra time is much larger than its share of the work.
+    `entropy_frac` is 1 if all ranks come last equally often, and 0 if one rank is always last."""
 
     comparison: RankComparison
     gain_ns: float
@@ -280,8 +282,7 @@ class HeavyStage:
 class UnevenWork:
     """Verdict: within a pipeline stage, some micro-batches take longer than others.
 
-    With equal micro-batches the step would be `gain_ns` shorter.
-    """
+    With equal micro-batches the mean step would be `gain_ns` shorter."""
 
     comparison: RankComparison
     gain_ns: float
@@ -295,9 +296,13 @@ RankVerdict = NotJudged | Apart | Strangers | Alike | Unsure | Slow | Handover |
 
 @dataclass(frozen=True)
 class Ddp:
-    """Settings of the first DistributedDataParallel. A count that was not recorded is 0, a `bucket_bytes` that was not
-    recorded is empty.
-    """
+    """Facts on the first DistributedDataParallel of the rank. `parameter_bytes` are the bytes of its parameters,
+    `unused_bytes` the bytes of those that the forward does not use (None if not recorded). `bucket_bytes` are the sizes
+    of the buckets in which it sends gradients. `finds_unused` and `shares_buckets` are its settings
+    `find_unused_parameters` and `gradient_as_bucket_view`.
+
+    `synced_backwards` of its `backwards` reduced the gradients between the ranks. Other counts that were not
+    recorded are 0; a `bucket_bytes` that was not recorded is empty."""
 
     backend: str
     device_type: str
@@ -311,13 +316,13 @@ class Ddp:
 
     @property
     def has_tiny_buckets(self) -> bool:
-        """Whether gradients are sent in many small pieces. Each piece costs a latency."""
+        """Whether gradients are sent in many small buckets. Each bucket costs a latency."""
         count = len(self.bucket_bytes)
         return count >= MANY_BUCKETS and sum(self.bucket_bytes) < count * SMALL_BUCKET_BYTES
 
     @property
     def has_one_bucket(self) -> bool:
-        """Whether all gradients are sent together after the backward. Nothing then hides their transfer."""
+        """Whether all gradients are sent in one large bucket after the backward. Nothing then hides their transfer."""
         return len(self.bucket_bytes) == 1 and self.bucket_bytes[0] >= LEAST_SPLIT_BYTES
 
     @property
@@ -328,7 +333,7 @@ class Ddp:
 
 @dataclass(frozen=True)
 class Peer:
-    """Another rank of the run, with the phases of its mean step."""
+    """Another rank of the run, with the ns of each phase in its mean step."""
 
     rank: int
     phases_ns: Mapping[str, float]
@@ -338,10 +343,10 @@ class Peer:
 class Ranks:
     """The other ranks of the run that were read, and the verdict on which rank waits for which.
 
-    `ddp` is None if DistributedDataParallel was not found. `parallel_devices` is the number of devices of
-    nn.DataParallel. `is_sharded` means that the ranks scatter gradients and gather parameters, as FSDP and DeepSpeed's
-    ZeRO do. `culprit` is the function that takes most of the slow rank's delay. It is None if unknown, or if another
-    rank spends the delayed phase in the same function.
+    `world_size` is the number of ranks of the job. `ddp` is None if DistributedDataParallel was not found.
+    `parallel_devices` is the number of devices of nn.DataParallel, 0 without it. `is_sharded` means that the ranks
+    scatter gradients and gather parameters, as FSDP and DeepSpeed's ZeRO do. `culprit` is the function that takes most
+    of the slow rank's delay. It is None if unknown, or if another rank spends the delayed phase in the same function.
     """
 
     world_size: int
@@ -358,11 +363,11 @@ class Ranks:
         return comparison is not None and comparison.stages > 1
 
     def bound_gain_ns(self, phases: tuple[str, ...], saved_frac: float) -> float:
-        """Return an upper bound in ns of the job's gain if ranks spend `saved_frac` less time in `phases`.
+        """Return an upper bound in ns on how much the job's mean step shortens if ranks spend the share `saved_frac`
+        less time in `phases`.
 
         The bound is infinite in a pipeline, and if no rank is certainly slow. With a slow rank, the job still waits for
-        the remaining work of that rank. The change shortens the delay of the slow rank, or the work of all ranks.
-        """
+        the remaining work of that rank. The change shortens the delay of the slow rank, or the work of all ranks."""
         verdict = self.verdict
         if not isinstance(verdict, Slow) or verdict.comparison.is_hidden or self.is_pipeline:
             return math.inf

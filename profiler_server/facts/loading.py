@@ -1,7 +1,7 @@
 """The supply of batches to the steps: the work on batches, the limiting stage, and the loop model for the simulator.
+Rules and sentences on loading read these facts.
 
-Times are ns; `*_ns` per step are means.
-"""
+Times are in ns. A time per step or per batch is a mean, unless it is said to be something else."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Readiness:
-    """The state of a queue of batches when the training thread requested a batch. Shares are of these requests.
+    """The state of a queue of batches when the training thread requested a batch. Shares are of these requests, unless
+    said otherwise.
 
-    A queue that is not empty can still lack the next batch in order. `held_up_frac` is the share of requests in which
-    later batches waited for an earlier one. `late_wait_frac` is the share of all waiting for data that falls in steps
-    whose batch was not ready; 0 if unknown.
+    `not_ready_frac` is the share of requests whose batch was not ready. A queue that is not empty can still lack the
+    next batch in order. `held_up_frac` is the share of requests in which later batches waited for an earlier one.
+    `late_wait_frac` is the share of all waiting for data that falls in steps whose batch was not ready; 0 if unknown.
     """
 
     queue: str
@@ -47,11 +48,10 @@ class Readiness:
 
 @dataclass(frozen=True)
 class Receiving:
-    """The time that the training thread takes to receive a batch from a worker.
+    """The time that the training thread takes to receive one batch from a worker.
 
     `idle_ns` is the mean time if the worker is idle. `held_ns` is the longest extra time if the worker is making its
-    next batch, because the worker's interpreter is then busy.
-    """
+    next batch, because the worker's interpreter is then busy."""
 
     idle_ns: float
     held_ns: float
@@ -61,11 +61,12 @@ class Receiving:
 class BatchTimes:
     """The work on each batch, in request order; every array has one value per batch.
 
-    `cpu_ns` is None if no stage recorded its processor time. `stretch` is the duration of the work divided by its
-    processor time; it exceeds 1 if the work waited for a processor. `bytes` is the size of a batch, 0 if unknown.
-    `held_ns` is how long each batch occupies its worker, None for the whole work. It does not include the waits of
-    sending, which run beside the next batch. `receiving` is the time that the training thread takes to receive a batch.
-    """
+    `stages_ns` has an array for each stage, and `total_ns` is the sum over the stages. `cpu_ns` is the part of
+    `total_ns` on a processor, None if no stage recorded its processor time. `samples` and `bytes` are the mean
+    number of samples and the mean size of a batch, 0 if unknown. `stretch` is the duration of the work divided by
+    its processor time; it exceeds 1 if the work waited for a processor. `held_ns` is how long each batch occupies
+    its worker, None for the whole work. It does not include the waits of sending, which run beside the next batch.
+    `receiving` is the time that the training thread takes to receive a batch, None if unknown."""
 
     stages_ns: Mapping[str, Floats]
     total_ns: Floats
@@ -100,8 +101,8 @@ class BatchTimes:
 
 @dataclass(frozen=True)
 class Crowding:
-    """Reading speed with `few` workers that read at once (in a third of the batches), and with `many`. Each speed is
-    the sum over all these workers."""
+    """Reading speed with `few` workers that read at once (the mean in the third of the batches with the fewest), and
+    with `many` (in the third with the most). Each speed is the sum over all workers that read at once."""
 
     few: float
     many: float
@@ -120,9 +121,10 @@ class Reading:
     """The reading of samples: means per batch, over the inspected batches. A field is None if not recorded, or with too
     few batches.
 
-    `first_ns` and `later_ns` are reading times in the first epoch and in later epochs. `at_once` is whether the
-    `__getitems__` of the dataset reads a batch in one call.
-    """
+    `read_ns` is the reading time, `samples`, `bytes` and `files` are what was read, and `open_ns` is the time of
+    opening files. `cpu_frac` is the share of the reading time on a processor. `first_ns` and `later_ns` are median
+    reading times in the first epoch and in later epochs; `epochs` is the number of the latest epoch. `at_once` is
+    whether the dataset reads a batch in one call."""
 
     read_ns: float
     epochs: int
@@ -139,10 +141,9 @@ class Reading:
 
 @dataclass(frozen=True)
 class SamplerTimes:
-    """The mean time in which one sampler chooses the samples of a batch. The first batch of an epoch is left out.
-
-    The longest call is left out, too, because a busy machine may have interrupted it for very long.
-    """
+    """The mean time per batch (`batch_ns`) in which one sampler, of the class `kind`, chooses the samples. The first
+    batch of each epoch is left out. The longest call is left out, too, because a busy machine may have interrupted
+    it for very long."""
 
     kind: str
     batch_ns: float
@@ -153,7 +154,8 @@ Cause = Literal["none", "making", "overhead", "receiving", "processor", "epoch_s
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The stage that limits the step, None if no stage does. `cause` is the kind of limit:
+    """The stage that limits the step, None if no stage does. `reason` is a sentence on it with figures. `cause` is the
+    kind of limit:
 
     "making": batches are late. "overhead": the DataLoader's own work per batch exceeds that of the stages. "receiving":
     batches are ready, but the step waits to receive them. "processor": batches are ready, but the training thread waits
@@ -173,12 +175,11 @@ class Bottleneck:
 class MeasuredLoop:
     """The model of the training loop as it ran, and the accuracy of this model.
 
-    `own_ns` is the measured time of a regular step without the data wait; times in the model may be scaled. `fetches`
-    is the number of batches per step; times in the model are per batch. `check` is the simulated step divided by the
-    measured step; the simulator is trusted between 0.9 and 1.1. `assumed` means that the share of the work that needs a
-    processor is a guess. `contention_frac` is the share of the processors that other programs took while the run had
-    work for these processors.
-    """
+    `regular_step_ns` is the measured time of a regular step. `own_ns` is the same without the data wait; times in
+    the model may be scaled. `fetches` is the number of batches per step; times in the model are per batch. `check`
+    is the simulated step divided by the measured step; the simulator is trusted between 0.9 and 1.1. `assumed` means
+    that the share of the work that needs a processor is a guess. `contention_frac` is the share of the processors
+    that other programs took while the run had work for these processors."""
 
     model: LoopModel
     fetches: float
@@ -195,7 +196,8 @@ class MeasuredLoop:
 
 @dataclass(frozen=True)
 class LoaderArguments:
-    """The arguments of one DataLoader, as recorded (see `Loader` in the manifest). None if unknown or not given."""
+    """The arguments of one DataLoader, as recorded (see `Loader` in the manifest). A field is None if it is unknown
+    or was not given."""
 
     id: int
     dataset: str
@@ -224,11 +226,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Choices:
-    """Arguments that the simulation proposes. Each is None if nothing in the run suggests a change.
+    """Arguments of the DataLoader that the simulation proposes. Each is None if nothing in the run suggests a change.
 
-    `fewer_workers` keep the step as short as now. `prefetch` is the least depth within 3 % of the best. `spared_ns` is
-    how long a step waits for a processor that the workers hold; less work of the workers saves this time.
-    """
+    `fewer_workers` keep the step as short as now. `prefetch` is the least prefetch factor whose step is within 3 %
+    of the best. `spared_ns` is how long a step waits for a processor that the workers hold; less work of the workers
+    saves this time."""
 
     workers: Choice | None = None
     fewer_workers: int | None = None
@@ -240,9 +242,10 @@ class Choices:
 class Loading:
     """The supply of batches by one DataLoader. `loader` is None for a run without a DataLoader.
 
-    `watched` is the iterable given to `collector.watch` instead of a DataLoader. `wait_ns` is the wait for batches in a
-    regular step, `mean_wait_ns` in the mean step. `batches` is None if the work on batches was not recorded.
-    """
+    `watched` is the iterable given to `collector.watch` instead of a DataLoader, else None. `readiness` has one
+    entry per queue, in the order in which a batch passes them. `batches` is None if the work on batches was not
+    recorded. `transforms` are names of transforms with their share of all transforms' work. `wait_ns` is the wait
+    for batches in a regular step, `mean_wait_ns` in the mean step."""
 
     loader: LoaderArguments | None
     readiness: tuple[Readiness, ...]
@@ -274,8 +277,8 @@ class Loading:
 
     @property
     def is_starved(self) -> bool:
-        """Whether the step waits for data because of a known stage or late batches. Such a run must get a
-        suggestion."""
+        """Whether the step waits for data because of a known stage or late batches. The name has another meaning
+        than the word "starved" for a stage. Such a run must get a suggestion."""
         late = self.bottleneck.stage is not None or self.not_ready_frac > LATE_FRAC
         return self.wait_frac >= STARVED_WAIT_FRAC and late
 
@@ -307,13 +310,15 @@ class Loading:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether samples are so cheap that most of the cost is fetching them one by one."""
+        """Whether samples are so cheap that they are probably in memory, and most of their cost is fetching them one
+        by one."""
         samples = self.batch_samples
         return samples >= 8 and 0 < self.batch_ns / samples < IN_MEMORY_NS
 
     @property
     def takes_whole_batches(self) -> bool:
-        """Whether samples in memory are fetched one by one where one index operation per batch would do."""
+        """Whether the data set could take whole batches but does not: samples in memory are fetched one by one where
+        one index operation per batch would do."""
         loader, at_once = self.loader, self.reading is not None and self.reading.at_once
         is_single = loader is not None and loader.style == "map" and loader.batch_size is not None and not at_once
         return is_single and self.is_in_memory
@@ -351,8 +356,7 @@ class Loading:
     def read_need(self) -> float | None:
         """The mean number of cores that a worker uses while it reads, None if unknown.
 
-        If reading is most of the work, the time in which the worker queues for a processor is left out.
-        """
+        If reading is most of the work, the time in which the worker waits for a processor is left out."""
         cpu_frac = self.reading.cpu_frac if self.reading is not None else None
         if cpu_frac is None or self.batches is None or self.batches.share("read") < COMPUTED_READ_FRAC:
             return cpu_frac

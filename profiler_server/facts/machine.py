@@ -1,4 +1,5 @@
-"""The hardware that runs the steps: devices and their work, a replayed window, and the processors of the host."""
+"""The hardware that runs the steps: devices and their work, a replayed window, and the processors of the host. Rules
+and sentences on the device and the host read these facts."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from profiler_server.diagnosis.limits.facts import BUSIER_FRAC, DISPATCH_FRAC, M
 
 @dataclass(frozen=True)
 class DeviceTimes:
-    """The time from the first to the last device event, divided as TraceLens does; the four parts sum to the total."""
+    """The time of a device from its first to its last work in a detailed window, divided as TraceLens does; the four
+    parts sum to the total. Several windows are added up."""
 
     total_ns: int
     computation_ns: int
@@ -22,8 +24,9 @@ class DeviceTimes:
 
 @dataclass(frozen=True)
 class IdleCauses:
-    """Idle time of a device in ns by the cause of the gap before a kernel, as HTA (Holistic Trace Analysis) defines the
-    causes."""
+    """Idle time of a device's streams in ns, summed by the cause of the gap before a piece of work, as HTA (Holistic
+    Trace Analysis) defines the causes: the host launched it late, the gap is short (`kernel_wait`), or another cause.
+    """
 
     host_wait: int
     kernel_wait: int
@@ -32,11 +35,13 @@ class IdleCauses:
 
 @dataclass(frozen=True)
 class DeviceSummary(DeviceTimes):
-    """The activity of a device: times from its first to its last work, and shares of the steps recorded by
-    torch.profiler.
+    """The activity of a device in the detailed windows: times from its first to its last work, and shares of the steps
+    recorded by torch.profiler. A share is None if unknown.
 
     `steps_ns` is the total time of these steps. `linked_only` leaves out work whose launch on the host is unknown.
-    """
+    `utilization_frac` is the share of the steps with a kernel, `sm_efficiency_frac` the share with filled
+    multiprocessors. `occupancy_frac` is the mean occupancy over the time of kernels, `tensor_core_frac` the share of
+    that time on tensor cores."""
 
     linked_only: DeviceTimes
     utilization_frac: float | None
@@ -48,8 +53,8 @@ class DeviceSummary(DeviceTimes):
 
     @property
     def whole_ns(self) -> int:
-        """The time in ns that shares refer to: the time of the steps, or the time from the first to the last work if
-        that is longer."""
+        """The time in ns of which shares are taken: the time of the steps, or the time from the first to the last
+        work if that is longer."""
         return max(self.steps_ns, self.total_ns)
 
     @property
@@ -64,9 +69,9 @@ class DeviceSummary(DeviceTimes):
 class HeldClock:
     """A GPU whose clock was throttled.
 
-    `held_frac` is the share of samples in which heat (`is_heat`) or another limit of the hardware lowered the clock.
-    `clock_hz` is the median clock in these samples, `usual_hz` the highest clock in the others; 0 without others.
-    """
+    `held_frac` is the share of samples in which heat or another limit of the hardware lowered the clock; `is_heat`
+    is whether heat ever did. `clock_hz` is the median clock in these samples, `usual_hz` the highest clock in the
+    other samples; 0 without others."""
 
     gpu: str
     held_frac: float
@@ -82,7 +87,8 @@ class HeldClock:
 
 @dataclass(frozen=True)
 class Gain:
-    """The share of the replayed window that a change saves: by a poor, the usual and the best version of the change."""
+    """The share of the replayed window that a change saves: at least (`low_frac`, by a poor version of the change),
+    usually (`frac`), and at best (`high_frac`)."""
 
     low_frac: float
     frac: float
@@ -91,10 +97,9 @@ class Gain:
 
 @dataclass(frozen=True)
 class Sighting:
-    """A pattern in a replayed window. `count` and `spent_ns` are per step. `examples` name the most costly cases.
-
-    `gain` is the saving if the pattern were absent, None if the replay is not trusted. `figures` are further numbers by
-    name."""
+    """A pattern in a replayed window. `count` and `spent_ns` are how often it occurs and how long it takes, per
+    step. `examples` name the most costly cases. `gain` is the saving if the pattern were absent, None if the replay
+    is not trusted. `figures` are further numbers by name."""
 
     count: float
     spent_ns: float
@@ -105,8 +110,8 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Replayed:
-    """The replay of a detailed window. It took `measured_ns`, and `replayed_ns` when worked out again on a model,
-    unchanged.
+    """The replay of a detailed window with `steps` steps. The window took `measured_ns`. Worked out again on a model,
+    unchanged, it takes `replayed_ns`.
 
     `gains` maps a change to the saving in its replay. `seen` maps the name of each pattern that was found to its
     sighting."""
@@ -150,20 +155,21 @@ class MemoryGrowth:
 
 @dataclass(frozen=True)
 class HostLoad:
-    """Processor use while steps ran, as mean numbers of cores. `others` is the use by other programs, never negative.
+    """Processor use while steps ran, as mean numbers of cores: of the training `process` (without workers), of all
+    `workers` together, of the whole machine (`system`), and of other programs (`others`, never negative). A field is
+    None if not sampled.
 
     `stretch` is (processor time + queueing time) / processor time: of the workers if there are any, else of the
-    process; None if not sampled. `queued_frac` is the share of the training thread's time in which it waited for a
-    processor; `workers_queued_frac` is the same for all workers together. `usable` is the use of the cores that the run
-    may use, None if only the whole machine was sampled. In that case, `others_anywhere` includes other programs on
-    cores that the run may not use.
+    process. `queued_frac` is the share of the training thread's time in which it waited for a processor;
+    `workers_queued_frac` is the sum of this share over the workers. `usable` is the use of the cores that the run may
+    use, None if only the whole machine was sampled. In that case, `others_anywhere` includes other programs on cores
+    that the run may not use.
 
     `throttled_frac` is the share of the control group's (cgroup's) periods in which its processor limit stopped it;
     `throttled_cores` is the mean number of stopped processors. `memory_stall_frac` is the share of time in which a
     process of the group waited for memory; `system_stall_frac` is the same for the whole system, if only that was
-    sampled. `busiest_worker` is the use of cores by the worker with the largest use, `main_thread` by the main thread,
-    and `python_threads` by the process's other Python threads.
-    """
+    sampled. `busiest_worker` is the use of cores by the worker with the largest use, `main_thread` by the main
+    thread, and `python_threads` by the process's other Python threads. `growth` is that of the process's memory."""
 
     process: float | None
     workers: float
@@ -210,8 +216,8 @@ class DeviceEntry:
 
 @dataclass(frozen=True)
 class HostWaits:
-    """How long the device waits for the host in the mean step. `names` are the host's functions meanwhile, longest
-    first."""
+    """How long the device waits for the host in the mean step of a replayed window, which takes `step_ns`. `names`
+    are the host's functions meanwhile with their ns per step, longest first."""
 
     waits_ns: float
     step_ns: float
@@ -220,12 +226,13 @@ class HostWaits:
 
 @dataclass(frozen=True)
 class Device:
-    """The devices of the rank and their work. `dispatch_frac` is the share of the step that the host spends in
-    operators.
+    """The devices of the rank and their work. `summary` is None without a detailed window. `dispatch_frac` is the share
+    of the step that the host spends in operators, `full_precision_frac` the share of kernel time that multiplies 32-bit
+    floats in full precision. A figure is None if unknown.
 
     `replay` is the replay of the last detailed window, None if there is no window or no launch is known.
-    `memory_peak_frac` is the largest share of a device's memory that was in use.
-    """
+    `memory_peak_frac` is the largest share of a device's memory that was in use. `held_clock` is None if no clock
+    was throttled."""
 
     entries: tuple[DeviceEntry, ...]
     summary: DeviceSummary | None
@@ -284,9 +291,8 @@ class Host:
     """The processors: `cores` is the number that the run may use, `load` their load while steps ran, None if not
     sampled.
 
-    `load.others` is the use of these cores by other programs. `first` and `last` are the loads during the first and the
-    last sixth of the steps.
-    """
+    `load.others` is the use of these cores by other programs. `first` and `last` are the loads during the first and
+    the last sixth of the steps, None if not sampled."""
 
     cores: float
     load: HostLoad | None

@@ -1,4 +1,5 @@
-"""The activity of the stages and queues of a data pipeline. The pipeline is a DataLoader's or the user's own."""
+"""The activity of the stages and queues of a data pipeline, which rules and the Data page read. The pipeline is a
+DataLoader's or the user's own."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ WORKER_STAGES = ("read", "transform", "collate", "send")
 
 @dataclass(frozen=True)
 class QueueSummary:
-    """The use of a queue of batches. `usage_frac` is the mean number of batches in the queue, divided by `capacity`.
+    """The use of a queue of batches over all `samples` of its depth. `mean_depth` is the mean number of batches in the
+    queue; `usage_frac` is the same divided by `capacity`.
 
     `empty_frac` is the share of samples in which no batch was ready: neither in the queue nor received ahead of its
-    turn.
-    """
+    turn."""
 
     name: str
     capacity: int
@@ -25,11 +26,12 @@ class QueueSummary:
 
 @dataclass(frozen=True)
 class StageSummary:
-    """The work of one stage of a data pipeline. `mean_ns` is the work per batch. `loader` is the number of the
-    DataLoader, None for a stage of the user.
+    """The work of one stage of a data pipeline. `count` is the number of batches, `mean_ns` the work per batch.
+    `loader` is the number of the DataLoader, None for a stage of the user.
 
-    Shares are of the wall time of the stage's workers or threads (`replicas`), or of the steps in the training process.
-    """
+    `busy_frac`, `input_wait_frac` and `output_wait_frac` are shares of the wall time of the stage's workers or
+    threads, whose number is `replicas`. If the training process runs the stage, they are shares of the steps. A
+    share is None if this time was never recorded."""
 
     name: str
     replicas: int
@@ -43,11 +45,10 @@ class StageSummary:
 
 @dataclass(frozen=True)
 class OwnStage:
-    """A stage of the user's own pipeline. `inputs` are the queues from which it waits to read, `outputs` those to which
-    it waits to write.
+    """A stage of the user's own pipeline. `inputs` are the names of the queues from which it waits to read, `outputs`
+    the names of those to which it waits to write.
 
-    `awaited_frac` is the share of the steps' wait for data during which this stage works.
-    """
+    `awaited_frac` is the share of the steps' wait for data during which this stage works."""
 
     summary: StageSummary
     inputs: tuple[str, ...]
@@ -63,9 +64,9 @@ class OwnStage:
 class Making:
     """How often and how long the steps waited for batches that the workers had not finished.
 
-    `made_frac` is the share of the requests whose batch was already finished. `unmade_wait_frac` is the share of the
-    waiting time before the worker finished the batch. During the rest of the waiting time the batch was received.
-    """
+    `made_frac` is the share of the requests whose batch was already finished. `unmade_wait_frac` is the share of all
+    waiting for batches that lies before the worker finished the batch. In the rest of the waiting time the batch was
+    received."""
 
     made_frac: float
     unmade_wait_frac: float
@@ -73,8 +74,8 @@ class Making:
 
 @dataclass(frozen=True)
 class OwnMaking:
-    """Batches that the training process makes itself: the mean wait for a batch, and the time of the recorded stages in
-    this wait."""
+    """Batches that the training process makes itself. `wait_ns` is the mean wait for a batch, `timed_ns` the mean
+    time per batch of the recorded stages in this wait."""
 
     wait_ns: float
     timed_ns: float

@@ -18,12 +18,13 @@ MOST_RANKS = 4_096
 
 @dataclass(frozen=True)
 class RankFigures:
-    """The figures of one rank. Means are over its averaged steps, or over batches (`noun`) if the rank only infers.
-    `own_ns` is the mean step without the time held in collectives.
+    """The figures of one rank. Means are over its steady steps, or over batches if the rank only infers; `noun` says
+    which, and `steps` is their number.
 
-    `noise_ns` is the standard error of `own_ns`. `starved_frac` is the share of its time in which the training process
-    was ready to run and had no processor. If a rank has no figures, `reason` says why, and the figures are 0.
-    """
+    `step_ns` is the mean step, `phases_ns` has its phases. `own_ns` is the mean step without the time held in
+    collectives. `noise_ns` is the standard error of `own_ns`. `state` is that of the recording, such as complete.
+    `starved_frac` is the share of its time in which the training process was ready to run and had no processor. If a
+    rank has no figures, `reason` says why, and the figures are 0."""
 
     rank: int
     host: str
@@ -40,15 +41,16 @@ class RankFigures:
 
 
 def find_noun(ranks: Sequence[RankFigures]) -> str:
-    """Return the word for what the figures are means over: "batch" if all ranks only infer, else "step"."""
+    """Return the word for what the figures of all ranks together are means over: "batch" if all ranks with figures
+    only infer, else "step"."""
     nouns = {rank.noun for rank in ranks if rank.steps}
     return "batch" if nouns == {"batch"} else "step"
 
 
 @dataclass(frozen=True)
 class RankGrid:
-    """A figure by rank (rows) and by group of `size` steps (columns; `first` is each group's first step). NaN if
-    unknown."""
+    """A figure by rank and by group of `size` consecutive steps. `values` has a row for each rank of `ranks` and a
+    column for each group; `first` has each group's first step. A value is NaN if unknown."""
 
     ranks: tuple[int, ...]
     first: npt.NDArray[np.int64]
@@ -58,12 +60,12 @@ class RankGrid:
 
 @dataclass(frozen=True)
 class CollectiveRow:
-    """The calls of one collective by one rank. `wait_ns` is None if no other rank's calls match. `late` is the number
-    of calls to which this rank came last.
+    """All calls of one collective by one rank: `count` calls, of which `matched` were matched with calls of other
+    ranks. Times and `bytes` are totals. `wait_ns` and `transfer_ns` are None if no other rank's calls match. `late` is
+    the number of matched calls to which this rank came last. `bytes` is None if unknown.
 
-    Bandwidths are over the transfer time, None if the sizes are unknown. Without matching calls, they are lower bounds,
-    because they are over the rank's own time, which includes its waits.
-    """
+    Bandwidths are over the transfer time, None if the sizes are unknown. Without matching calls, they are lower
+    bounds, because they are over the rank's own time, which includes its waits."""
 
     rank: int
     name: str
@@ -83,8 +85,9 @@ Clock = Literal["one", "aligned", "unknown"]
 
 @dataclass(frozen=True)
 class Collectives:
-    """The collectives of all ranks. `clock_residual_ns` is the error left after the clocks were aligned. `in_windows`
-    means that calls were recorded in detailed windows (by torch.profiler) only."""
+    """The collectives of all ranks. `clock` says how times of ranks were compared: on one clock, on aligned clocks,
+    or not at all. `clock_residual_ns` is the error left after the clocks were aligned. `in_windows` means that calls
+    were recorded in detailed windows (by torch.profiler) only."""
 
     rows: tuple[CollectiveRow, ...]
     clock: Clock = "one"
@@ -172,9 +175,9 @@ class Compared:
     """The results of comparing at least two ranks with each other.
 
     `own_ns` maps a rank to its time outside of collectives in the mean step. `devices` are the device times of the
-    ranks read so far, `pending` is the number of ranks whose device is not read yet. `standstills` is text on when the
-    job stood still and went on.
-    """
+    ranks read so far, `pending` is the number of ranks whose device is not read yet. `grid` is the figure of the
+    page's map; it, `slow_call`, `slowdown` and `example` are None if unknown. `standstills` is text on when the job
+    stood still and went on, "" if it never did."""
 
     verdict: RankVerdict
     own_ns: Mapping[int, float]
@@ -189,12 +192,13 @@ class Compared:
 
 @dataclass(frozen=True)
 class JobFacts:
-    """All content of the Ranks page. `query` is the query of the page's URL; `numbers` are all ranks with a folder.
+    """All that the Ranks page shows of a job. `query` is the query of the page's URL; `numbers` are all ranks with a
+    folder.
 
-    `ranks` are the ranks read so far, `wanted` is the number to read, and `is_whole` means that all were read.
-    `compared` is None if no two ranks can be compared. `status` is NCCL's status of a job without a fault, "" without
-    one.
-    """
+    `ranks` are the ranks read so far, `wanted` is the number of ranks to read, and `is_whole` means that all were
+    read. `is_trace` means that the run was imported. `end` is None if the job neither ended badly nor stands still.
+    `compared` is None if no two ranks can be compared. `status` is what NCCL's status says of a job without a fault,
+    "" without a status."""
 
     query: Mapping[str, str]
     numbers: tuple[int, ...]

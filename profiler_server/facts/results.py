@@ -21,10 +21,11 @@ batches are ready. `pipeline`: a run without steps, limited by a stage of the us
 
 @dataclass(frozen=True)
 class BoundBy:
-    """What limits the steps of the run. `stage` is the limiting data stage if the kind is input, receive or pipeline.
+    """What limits the steps of the run. `stage` is the limiting data stage if the kind is input, receive or pipeline,
+    else None. `share_frac` is the share of the step that this limit takes (for a pipeline, the share of time that its
+    stage works), None if unknown.
 
-    `confidence` describes in words how certain this limit is, and why.
-    """
+    `confidence_frac` is how certain this limit is, from 0 to 1. `confidence` says the same in words, and why."""
 
     kind: BoundKind
     stage: str | None
@@ -37,14 +38,14 @@ class BoundBy:
 class Suggestion:
     """A suggested change, with the step time that a re-run should show. `rule` is a stable id.
 
-    `measured` and `threshold` are sentences with figures. `change` is the code to copy. Predictions are step times,
-    None if the rule makes no claim. They hold under `condition` ("half as many bytes were read"), which is empty if the
-    change itself determines its saving. `settings` are the DataLoader arguments to set, with their values. `fix` is the
-    change in a few words. `shortens` names the phases that get shorter, empty if any phase may. `saved_per_step_frac`
-    is the saving of a change between the steps, as a share of the steps. `least_step_ns` is a bound in place of a
-    prediction: the step if the work that `condition` names took no time ("transforms took no time"). For a line that is
-    worth a look, it is the step without the line, and the condition is empty.
-    """
+    `measured` and `threshold` are sentences with figures. `advice` is what to do, in sentences. `change` is the code
+    to copy. The three predictions are mean step times, None if the rule makes no claim. They hold under `condition`
+    ("half as many bytes were read"), which is empty if the change itself determines its saving. `settings` are the
+    DataLoader arguments to set, with their values. `fix` is the change in a few words. `shortens` names the phases
+    that get shorter, empty if any phase may. `saved_per_step_frac` is the saving of a change between the steps, as a
+    share of the steps. `least_step_ns` is a bound in place of a prediction: the mean step if the work that
+    `condition` names took no time ("transforms took no time"). For a line that is worth a look, it is the mean step
+    without the line, and the condition is empty. Otherwise it is None."""
 
     rule: str
     title: str
@@ -74,11 +75,11 @@ class Suggestion:
 class Diagnosis:
     """The results of all rules for one rank. `sentence` is the verdict on the Overall page.
 
-    `end` is the beginning of `sentence` if the job stands still or did not end well. `limit` is the sentence on what
-    limits the rank's steps, without the changes to make. `silence` is why there is no suggestion, "" if there is one.
-    `warnings` name results that are missing because of an error in Stepscope, one line each. `lines` is the mean step
-    by the user's lines, None without sampled stacks.
-    """
+    `end` is the beginning of `sentence` if the job stands still or did not end well, else "". `limit` is the
+    sentence on what limits the rank's steps, without the changes to make. `abstained` are the rules that could not
+    judge, with the reasons. `silence` is why there is no suggestion, "" if there is one. `warnings` name results
+    that are missing because of an error in Stepscope, one line each. `lines` is the mean step by the user's lines,
+    None without sampled stacks."""
 
     bound_by: BoundBy
     sentence: str
@@ -93,6 +94,8 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class OperatorRow:
+    """All calls of the operators with one name in the detailed windows; `count` and times are totals over all steps."""
+
     name: str
     type: str
     count: int
@@ -104,6 +107,8 @@ class OperatorRow:
 
 @dataclass(frozen=True)
 class KernelRow:
+    """All runs of the kernels with one name in the detailed windows; the mean, least and most are per run."""
+
     name: str
     count: int
     total_ns: int

@@ -1,7 +1,7 @@
-"""The steps of a rank: the steps of the average, interruptions of the steps, and the functions that run in them.
+"""The steps of a rank: the steps of the average, interruptions of the steps, and the functions that run in them. Rules,
+sentences and pages on steps read these facts.
 
-Times are ns. Times per step are means.
-"""
+Times are ns. Times per step are means."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class NamedFunction:
 
 @dataclass(frozen=True)
 class Part:
-    """The functions that ran in one phase or stage, longest first. `samples` is the number of all its stack samples."""
+    """The functions that ran in one phase or stage, the one with most samples first. `name` is the phase or stage,
+    `samples` the number of all its stack samples."""
 
     name: str
     samples: int
@@ -66,12 +67,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Explained:
-    """A phase of the mean step. `parts` are the ns that stages, lines and operators explain. `parts` and `rest_ns` sum
-    to `whole_ns`.
+    """A phase of the mean step. `parts` are the ns per step that stages, lines and operators explain. `parts` and
+    `rest_ns` sum to `whole_ns`.
 
-    `function` takes most of `rest_ns`, called at `place`; both are empty if unknown. `is_made_again` means that an
-    object or an iterator is made there in each step.
-    """
+    `function` takes most of `rest_ns` and is called at `place`; both are empty if unknown. `is_made_again` means
+    that an object or an iterator is made there in each step."""
 
     phase: str
     whole_ns: float
@@ -87,8 +87,9 @@ class Explained:
 
 @dataclass(frozen=True)
 class FlameNode:
-    """A function at one place in the call tree of stack samples. `start` is the number of samples to its left in the
-    picture; `depth` starts at 0. `is_own`: the function is the user's."""
+    """A function at one place in the call tree of stack samples. `samples` is the number of samples in it and all
+    that it calls. `start` is the number of samples to its left in the picture; `depth` starts at 0. `is_own`: the
+    function is the user's."""
 
     label: str
     place: str
@@ -127,9 +128,8 @@ class Held:
 class Interruptions:
     """Interruptions of the training thread, in order of start. Each array has one value per interruption.
 
-    `which` is the index of its kind in `held`; `depth` is the nesting depth. Validation and the time between epochs lie
-    between steps.
-    """
+    `which` is the index of its kind in `held`; `depth` is how many other interruptions it lies in. Validation and
+    the time between epochs lie between steps."""
 
     held: tuple[Held, ...]
     which: Ints
@@ -147,8 +147,8 @@ class Interruptions:
 
 @dataclass(frozen=True)
 class HeldSum:
-    """How often and how long one kind of interruption held the training thread. `longest_at_ns` is when the longest
-    began."""
+    """How often and how long one kind of interruption held the training thread in the run. `total_ns` is the sum
+    over the `count` interruptions, `longest_at_ns` the time at which the longest began."""
 
     held: Held
     count: int
@@ -163,8 +163,8 @@ NOTHING = Interruptions((), *(np.zeros(0, np.int64),) * 4)
 def sum_interruptions(found: Interruptions) -> tuple[HeldSum, ...]:
     """Sum the interruptions by kind and name, longest total first. Ranges that the user marked are left out.
 
-    Nested interruptions are not subtracted from outer ones. The `reason` is that of the longest interruption.
-    """
+    A nested interruption counts in its own kind and in the time of the outer one. The `reason` is that of the
+    longest interruption."""
     places: dict[tuple[Kind, str], list[int]] = {}
     for place, held in enumerate(found.held):
         if held.kind != "range":
@@ -184,8 +184,9 @@ def _sum_rows(found: Interruptions, rows: Ints) -> HeldSum | None:
 
 @dataclass(frozen=True)
 class CompileEvents:
-    """Compilation events of one kind. `function` has the most events, `reason` is the first line of its most frequent
-    reason."""
+    """All compilation events of one kind in the run. `count` and `duration_ns` are totals, `functions` is the number
+    of distinct functions. `function` has the most events, `reason` is the first line of the most frequent reason;
+    both are empty without events."""
 
     count: int = 0
     duration_ns: int = 0
@@ -196,8 +197,8 @@ class CompileEvents:
 
 @dataclass(frozen=True)
 class Logged:
-    """The logging library that took most time. `step_ns` is its mean time per step, including calls between the
-    steps."""
+    """The logging library that took most time. `calls` is the number of its calls in the run, `step_ns` its mean
+    time per step, including calls between the steps. `longest_ns` is its longest call."""
 
     name: str
     calls: int
@@ -207,11 +208,11 @@ class Logged:
 
 @dataclass(frozen=True)
 class Shift:
-    """A lasting change of the step time at index `at` of the given steps. `before_ns` and `after_ns` are the medians.
+    """A lasting change of the step time. `at` is the index of the first step after the change, in the steps that were
+    given. `before_ns` and `after_ns` are the median steps on both sides.
 
-    A block of steps fits if its median is nearer to the median of its own side than to that of the other side.
-    `held_frac` is the share of fitting blocks before or after the change, whichever share is smaller.
-    """
+    A block of consecutive steps fits if its median is nearer to the median of its own side than to that of the other
+    side. `held_frac` is the share of fitting blocks before or after the change, whichever share is smaller."""
 
     at: int
     before_ns: float
@@ -247,15 +248,16 @@ class AnomalyWork:
 
 @dataclass(frozen=True)
 class ModelCalls:
-    """The calls of a module, or the batches of a loader, at one line, in the steps that were examined.
+    """The calls of a module, or the batches of a loader, at the line `place`, in the `looks` steps that were examined.
+    Counts and times are totals over these steps.
 
-    `padded` calls had rows that are filled up to `width`, which is 0 for several widths. `useful_frac` is the share of
-    all calls that is not padding, `longest_frac` the same for the longest row of each call. `positions` is the sum of
-    rows × width over all calls, 0 if unknown. `again` calls gave the
-    result of an earlier call in the same step, in `again_ns`. Of the `compared` rows of calls without gradients,
-    `known` rows had occurred in an earlier examined step, with the same result, in `known_ns`. `wide_fracs` are the
-    shares of forward and backward that grow with the width and with the square of the width, None if unknown.
-    """
+    `padded` of the `calls` had rows that are filled up to `width`, which is 0 for several widths. `rows` is the
+    number of rows of a padded call, 0 if it differs. `useful_frac` is the share of a call that is not padding, and
+    `longest_frac` is this share of its longest row; both are means over all calls. `positions` is
+    the sum of rows × width over all calls, 0 if unknown. `again` calls gave the result of
+    an earlier call in the same step, in `again_ns`. Of the `compared` rows of calls without gradients, `known` rows
+    had occurred in an earlier examined step, with the same result, in `known_ns`. `wide_fracs` are the shares of
+    forward and backward that grow with the width and with the square of the width, None if unknown."""
 
     model: str
     place: str
@@ -333,7 +335,8 @@ class Kinds:
 
 @dataclass(frozen=True)
 class SampledShare:
-    """A share of `samples` stack samples. `low_frac` to `high_frac` is the 95 % interval."""
+    """A share of `samples` stack samples. The true share lies between `low_frac` and `high_frac` with 95 %
+    certainty."""
 
     samples: int
     share_frac: float
@@ -343,11 +346,10 @@ class SampledShare:
 
 @dataclass(frozen=True)
 class Sampled:
-    """The functions that ran when stacks were sampled: by one or more phases of the step, and by stages of the loader
-    for which the steps wait.
+    """The functions that ran when stacks were sampled: `phases` maps one or more phases of the step together, `stages`
+    one or more stages of the loader for which the steps wait, to their functions.
 
-    `tracebacks` is the share of the forward that anomaly detection spends on tracebacks, None with too few samples.
-    """
+    `tracebacks` is the share of the forward that anomaly detection spends on tracebacks, None with too few samples."""
 
     phases: Mapping[tuple[str, ...], Part]
     stages: Mapping[tuple[str, ...], Part]
@@ -358,8 +360,8 @@ class Sampled:
 class ChosenSteps:
     """The training steps as equal-length arrays in time order, with a mask for each kind of step.
 
-    `kept` are the steps in the average; `regular` also leaves out the first step of each epoch.
-    """
+    `kept` are the steady steps, which are the steps in the average. `regular` are the steady steps without the first
+    step of each epoch."""
 
     step: Ints
     duration_ns: Ints
@@ -377,11 +379,11 @@ def read_column(rows: pa.Table, name: str) -> Ints:
 
 @dataclass(frozen=True)
 class Steps:
-    """The training steps, and the means over the steps of the average.
+    """The training steps, and the means over the steady steps.
 
     `rows` are the training steps, one for each entry of `selection`; `other_rows` are all other rows of the table, such
-    as evaluation. `regular_phases_ns` leave out the first steps of epochs.
-    """
+    as evaluation. `mean_ns` and `phases_ns` are the mean step and its phases. `regular_phases_ns` leave out the first
+    steps of epochs. `compiles` has the compilation events by kind. `logged` is None if no logging library was timed."""
 
     rows: pa.Table
     other_rows: pa.Table
@@ -409,7 +411,7 @@ class Steps:
 
     @property
     def steady(self) -> int:
-        """The number of regular steps: not in the warm-up, not in a detailed window, and not the first of an epoch."""
+        """The number of regular steps, which are the steady steps without the first step of each epoch."""
         return int(self.selection.regular.sum())
 
     def share(self, *names: str) -> float:
@@ -417,7 +419,7 @@ class Steps:
         return sum(self.phases_ns[name] for name in names) / self.mean_ns if self.mean_ns else 0.0
 
     def find_growth(self, before: Ints, after: Ints) -> dict[str, float]:
-        """Return by how many ns the median of each phase grows, from the steps at indices `before` to those at
-        `after`."""
+        """Return by how many ns the median of each phase grows, from the steps with the indices `before` to those
+        with the indices `after` in `rows`."""
         values = {name: read_column(self.rows, f"{name}_ns") for name in PHASE_NAMES}
         return {name: float(np.median(times[after]) - np.median(times[before])) for name, times in values.items()}

@@ -66,10 +66,11 @@ _STEPS_LOST = "steps_lost"
 
 @dataclass(frozen=True)
 class RankGauges:
-    """The state of one rank, and means in ns over its last 50 steps; the means are None without a step.
+    """The state of one rank, and means in ns over its last 50 steady steps; the means are None without a step.
 
-    `own_ns` is the step without the time held in collectives. `between_ns` is the time between steps, per step.
-    `lost_steps`: some steps were not recorded.
+    `ended_unix_ns` is the end of its recording, None before. `events_lost` is the number of events that were
+    overwritten before they were read. `own_ns` is the step without the time held in collectives. `between_ns` is the
+    time between steps, per step. `lost_steps`: some steps were not recorded.
     """
 
     rank: int
@@ -85,12 +86,14 @@ class RankGauges:
 
 @dataclass(frozen=True)
 class RunGauges:
-    """One run. `label` is its id as a printable, short and unique text. `ranks` is the number of ranks with a folder.
-    The figures cover `ranks_read` of these ranks; the others cannot be read or are not read yet.
+    """The figures of one run. `label` is its id as a printable, short and unique text. `steps` is the number of its
+    steps. `ranks` is the number of ranks with a folder, of `world_size` in the job. The figures cover `ranks_read` of
+    these ranks; the others cannot be read or are not read yet.
 
-    Means are over the last 50 steps of each rank, then over the ranks. `slowdown_ratio` is the own work of
-    `slowest_rank` (its step without collectives) divided by the median of the others. Both are None for one rank, or if
-    no rank has time in collectives.
+    `events_lost` is a sum over the ranks, `ranks_losing_steps` a number of ranks. Means are over the last 50 steady
+    steps of each rank, then over the ranks; None without a step. `slowdown_ratio` is the own work of `slowest_rank`
+    (its step without collectives) divided by the median of the other ranks. Both are None for one rank, or if no
+    rank has time in collectives.
     """
 
     label: str

@@ -1,4 +1,4 @@
-"""The metrics that are made from the figures of runs: name, unit, meaning and values; and their text for Prometheus."""
+"""The metrics that monitoring systems get of runs: name, unit, meaning and values; and their text for Prometheus."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ Values = Iterator[tuple[Mapping[str, str], float]]
 
 @dataclass(frozen=True)
 class Metric:
-    """One exported metric, without the exporter's prefix in its `name`. `labels` are its labels other than `run`.
+    """One exported metric, without the exporter's prefix in its `name`. `meaning` is a sentence for readers. `read`
+    yields its values of a run. `labels` are its labels other than `run`.
+
     `unit` is "s", "1" for a ratio or number, or the counted thing in braces, such as "{step}".
     """
 

@@ -1,4 +1,5 @@
-"""Figures of runs that OpenTelemetry's periodic reader sends to a receiver by OTLP."""
+"""The sender of runs' figures to a monitoring system: OpenTelemetry's periodic reader sends them to a receiver by
+OTLP."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ log = logging.getLogger("stepscope")
 
 
 def find_address(endpoint: str) -> str:
-    """Return the URL for metrics: `endpoint`, by default with the path `/v1/metrics`. Raises UsageError for an invalid
-    URL.
+    """Return the URL to which metrics are sent: `endpoint`, with the path `/v1/metrics` if it has none. Raises
+    UsageError for an invalid URL.
     """
     try:
         parts = urlsplit(endpoint)
@@ -65,7 +66,7 @@ class Telemetry:
             meter.create_observable_gauge(PREFIX + metric.name, [callback], metric.unit, metric.meaning)
 
     def close(self) -> None:
-        """Send the current gauges a last time, and stop."""
+        """Send the current figures a last time, and stop sending."""
         self._provider.shutdown(timeout_millis=SEND_LIMIT_S * 1e3)
 
     def _make_callback(self, metric: Metric) -> Callable[[Any], Iterable[Any]]:

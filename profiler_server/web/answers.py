@@ -23,7 +23,8 @@ JsonError = dict[str, dict[str, str | int]]
 
 @dataclass(frozen=True)
 class ErrorView:
-    """An error for a person: what happened, why, and what to do. `detail` is raw text, which a page folds."""
+    """An error for a person: what happened (`title`), why, and what to do. `status` is the HTTP status, `kind` a
+    word for programs. `detail` is raw text, which a page folds; "" without more to say."""
 
     status: int
     kind: str
@@ -144,7 +145,8 @@ def _sentence(text: str) -> str:
 
 
 def send_json(value: Any, status: int = 200) -> Response:
-    """Return dataclasses, mappings, sequences and numbers as a JSON response; NaN and infinity become null."""
+    """Return a response with `value` as JSON: dataclasses, mappings, sequences and numbers. NaN and infinity become
+    null."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 

@@ -1,4 +1,5 @@
-"""Build the app. Modules with routers are found, errors become pages or JSON, and every answer passes the guard."""
+"""The app of the server. Modules with routers are found, errors become pages or JSON, and every answer passes the
+guard."""
 
 from __future__ import annotations
 
@@ -111,7 +112,8 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
 
 
 class _LaterRoutes:
-    """Middleware that adds the routes of runs after the first page, or before the first request for one of them.
+    """Middleware that adds the routes of runs to the app after the first page, or before the first request for one of
+    them.
 
     Their import takes 0.6 s, a third of the time in which a new server answers.
     """

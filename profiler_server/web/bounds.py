@@ -1,8 +1,8 @@
-"""Limits on concurrent work of the server.
+"""Limits on concurrent work of the server, so that no client keeps it from serving the others.
 
-A request body may have a few KiB, and must arrive within seconds, before the route runs. An upload is streamed and must
-keep a minimum speed, and only a few uploads run at a time. A request for heavy work waits a while if other heavy work
-runs. Then the answer is to try again later.
+A request body may have a few KiB, and must arrive within seconds, before the route runs. An upload is streamed and
+must keep a minimum speed, and only a few uploads run at a time. A request for heavy work waits a while if other
+heavy work runs. If none of that ends in time, the answer is to try again later.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def _replay(messages: Sequence[Message], receive: Receive) -> Receive:
 
 
 class SteadyUpload:
-    """A `receive` for uploads with time limits. After a long pause, or at too low a mean speed, it returns
-    `http.disconnect`.
+    """A `receive` function of ASGI for uploads, with time limits. After a long pause, or at too low a mean speed, it
+    returns `http.disconnect`.
     """
 
     def __init__(self, receive: Receive) -> None:
@@ -131,10 +131,11 @@ MOST_SLOW = 16
 
 
 class Crowding:
-    """ASGI middleware with a few slots for downloads and searches, so that threads remain for pages.
+    """ASGI middleware that lets only `AT_ONCE` downloads and searches run at a time, so that threads remain for pages.
+    Each of them holds a slot.
 
-    A client that takes longer than `SLOW_AFTER_S` to receive a piece gives its slot back. At most `MOST_SLOW` clients
-    at a time may do this.
+    A client that takes longer than `SLOW_AFTER_S` to receive a piece gives its slot back and is served on. At most
+    `MOST_SLOW` clients at a time may do this.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -40,8 +40,8 @@ def find_frontend() -> Path:
 
 
 class StaticFiles:
-    """The static files. All their URLs contain one version for the whole tree, because modules import each other by
-    relative paths.
+    """The files below a folder, for static files or templates. All URLs of static files contain one version for the
+    whole tree, because modules import each other by relative paths.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -143,7 +143,8 @@ def _encode_array(value: Any) -> Any:
 
 
 def format_age(unix_ns: int | None, now_ns: int | None = None) -> str:
-    """Return the time from `unix_ns` to `now_ns` (default: the present) as `2 min` or `3 h`; n/a if `unix_ns` is None."""
+    """Return the time from `unix_ns` to `now_ns` (default: the present) as `2 min`; n/a if `unix_ns` is None, `now`
+    below a minute."""
     if unix_ns is None:
         return figures.ABSENT
     seconds = ((now_ns or time.time_ns()) - unix_ns) / 1e9

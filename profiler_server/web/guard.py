@@ -30,7 +30,8 @@ class Hosts:
         self._is_wildcard = settings.host in WILDCARD_HOSTS
 
     def take(self, scope: Mapping[str, Any], header: str) -> bool:
-        """Return whether `header`, the value of a `Host` or similar header, names this server.
+        """Return whether the server accepts `header`, the value of a `Host` or similar header: it must name this
+        server.
 
         A server that is bound to every address also permits the address that the client reached.
         """

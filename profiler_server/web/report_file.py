@@ -33,8 +33,8 @@ RANKS_SHOWN, ROWS_SHOWN, POINTS = 16, 30, 600
 
 @dataclass(frozen=True)
 class StepCurve:
-    """The durations of the steps as points of an SVG polyline in a box of 1000 × 100. `peak` is the greatest duration
-    as text, `first` and `last` are step numbers.
+    """The durations of the steps as points of an SVG polyline in a box of 1000 × 100. `peak` is the greatest
+    duration as text, `first` and `last` are the numbers of the first and the last step.
     """
 
     points: str
@@ -45,7 +45,8 @@ class StepCurve:
 
 @dataclass(frozen=True)
 class RankView:
-    """One rank: `data` is its part of the report; the other fields are drawings."""
+    """One rank of the report: `data` is its part of the report, `total` its mean step as text ("" without steps).
+    The other fields are drawings of its mean step and steps, None or empty without steps."""
 
     data: dict[str, Any]
     total: str
@@ -61,8 +62,8 @@ class RankView:
 
 
 def render_report(run: Run, redact: bool = False, rank: int | None = None, how: Reporting = ALONE) -> str:
-    """Return the report as HTML; with `rank`, only for this rank. `how` is passed to `build_report`, and its errors
-    pass through.
+    """Return the report as HTML; with `rank`, only for this rank. `how` is passed to `build_report`, whose errors pass
+    through.
 
     With `redact`, the file has no name that the user gave.
     """

@@ -1,4 +1,4 @@
-"""Caching of pages and data of ended runs.
+"""Caching of pages and data of runs that have ended, so that they are not made again for each request.
 
 Each answer has an ETag. An unchanged answer is not made a second time, and is not sent to a client that already has it.
 """
@@ -108,7 +108,8 @@ class _Tags:
         self._process = secrets.token_hex(8)
 
     def find(self, path: str, query: bytes) -> str | None:
-        """Return the tag of a URL. None if it names no run, or a run that has not ended."""
+        """Return the tag of a URL. None if the URL names no run, or a run that has not ended: then nothing is
+        cached."""
         runs = self._list_runs(path)
         stamps = [find_finished(run) for run in runs]
         if not stamps or None in stamps:

@@ -30,7 +30,8 @@ FIRST_LOOK_S = 0.3
 
 
 class Services:
-    """Settings, runs, pages, templates and links of one app."""
+    """What the routes of one app share: settings, the store, the catalog of runs, pages, templates, links,
+    diagnoses, outcomes of advice and imports."""
 
     def __init__(self, settings: Settings) -> None:
         frontend = find_frontend()
@@ -50,7 +51,7 @@ class Services:
         self._lock = threading.Lock()
 
     def start_telemetry(self) -> Telemetry | None:
-        """Start sending metrics, if the settings request it."""
+        """Start sending metrics, and return the sender; None if the settings name no endpoint."""
         endpoint = self.settings.otlp_endpoint
         return Telemetry(endpoint, self._read_gauges) if endpoint else None
 

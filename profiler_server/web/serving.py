@@ -1,4 +1,5 @@
-"""Bind the port, print the URL, then load the app. An early browser waits in the queue of the socket."""
+"""The start of a server: it binds the port, prints the URL, then loads the app. An early browser waits in the queue
+of the socket."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def ensure_token(settings: Settings) -> Settings:
 
 
 def describe_start(settings: Settings, port: int) -> list[str]:
-    """Return the messages at start: the link to open; on a network, also who can read the runs and under which names."""
+    """Return the lines to print at start: the link to open; on a network, also who can read the runs and the
+    server's names."""
     link = f"?token={settings.token}" if settings.token else ""
     mirror = find_mirror(settings.base_dir)
     place = mirror.url if mirror is not None else settings.base_dir.resolve()

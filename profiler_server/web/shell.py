@@ -67,8 +67,8 @@ def find_asking(module: ModuleType) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class NavItem:
-    """A link of the navigation. `key` is the shortcut key after `g`. If the page is `broken`, `href` leads to the
-    reason.
+    """A link of the navigation. `key` is the shortcut key after `g`. `active` means that it is the current page. If
+    the page is `broken`, `href` leads to the reason.
     """
 
     title: str
@@ -80,10 +80,9 @@ class NavItem:
 
 @dataclass(frozen=True)
 class StepFilter:
-    """The step filter as the user typed it, empty for all steps. `error` is why the typed text is not used.
-
-    `is_followed` means that the current page shows only these steps. `noun` is the noun for a step; batch if the run
-    only infers.
+    """The step filter of a page. `text` is what the user typed, empty for all steps; `total` names the first and the
+    last step of the rank. `error` is why the typed text is not used, "" if it is. `is_followed` means that the
+    current page shows only these steps. `noun` is the noun for a step; batch if the run only infers.
     """
 
     text: str = ""
@@ -99,8 +98,8 @@ class StepFilter:
 
 @dataclass(frozen=True)
 class RunView:
-    """The run that a page shows. `overhead` and `warnings` are those of the chosen rank. `path` is quoted for a shell
-    command.
+    """The run that a page shows. `path` is quoted for a shell command. `state`, `overhead`, `warnings`, the number
+    of detailed `windows`, and `flush_s` (the interval between flushes) are those of the chosen rank.
     """
 
     id: str
@@ -140,8 +139,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class OutcomeView:
-    """Sentences on the advice of the run `earlier` that this run followed; empty if it followed none. `pending` means
-    that the sentences are still being computed.
+    """What became of the advice of the run `earlier` in this run, as sentences; empty if it followed none. `pending`
+    means that the sentences are still being computed.
     """
 
     earlier: str
@@ -174,7 +173,7 @@ class Shell:
 
     @property
     def notes(self) -> tuple[Warn, ...]:
-        """Return the rank's warnings. The warning on the rank's end is left out if the page begins with the job's end."""
+        """Return the rank's warnings, except the one on the rank's end if the page begins with the job's end."""
         found = self.panel.diagnosis if self.panel is not None else None
         is_told = found is not None and bool(found.end) and self.slug in _TELL_THE_END
         warnings = self.run.warnings if self.run is not None else ()

@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 
 
 class Diagnoses:
-    """Diagnoses of runs, made once for each state of a run's files. For the list, they are made in the background."""
+    """Diagnoses of runs, each made once until a file of the run changes. Those for the list of runs are made in the
+    background."""
 
     def __init__(self) -> None:
         self._list = Background()
@@ -131,8 +132,8 @@ class Outcomes:
         return OutcomeView(earlier, pending=True) if work is not None else None
 
     def say(self, before: Run, after: Run) -> tuple[str, ...]:
-        """Return sentences on the advice of `before` that `after` followed; empty if a run is too large to be judged at
-        once.
+        """Return sentences on the advice of `before` that `after` followed; empty if it followed none, or if a run
+        is too large to be judged at once.
         """
         from profiler_server.diagnosis.outcome_sentences import say_outcome  # the rules take long to import
 

@@ -1,4 +1,6 @@
-"""Compilations, recompilations and graph breaks, from the lines that the signal `compiles` writes."""
+"""The table `compiles`: compilations, recompilations and graph breaks, from the lines that the signal `compiles`
+writes.
+"""
 
 from __future__ import annotations
 

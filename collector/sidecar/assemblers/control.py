@@ -1,4 +1,4 @@
-"""Orders for a run that records: this module watches `profiler/control.json`, which a user or the web page writes.
+"""Pass orders to a run that records: this module watches `profiler/control.json`, which a user or the web page writes.
 
     {"window": {"first": 500, "count": 5}}
 
@@ -26,8 +26,8 @@ _log = logging.getLogger("stepscope")
 
 
 class ControlAssembler(Assembler):
-    """Passes the orders in control.json to the training thread; makes no table. A fault of the file is a warning of the
-    run until it is corrected.
+    """Passes the orders in control.json to the training thread; makes no table. A faulty file gives the run a warning
+    until the file is corrected.
     """
 
     kept = ("stamp", "problem")
@@ -71,7 +71,9 @@ class ControlAssembler(Assembler):
         return changed
 
     def _obey(self) -> str:
-        """Read control.json and send its order to the training thread. Return the fault of the file, "" without one."""
+        """Read control.json and send its order to the training thread. Return what is wrong with the file, "" if its
+        order was sent.
+        """
         try:
             request = read_control(self._run_path)
             if self._is_off:

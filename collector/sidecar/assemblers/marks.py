@@ -145,7 +145,7 @@ class MarkAssembler(Assembler):
             rows["ranges"].append(row)
 
     def _drop(self, number: int) -> None:
-        """Remember a dropped range. Rows of it may be on disk already; `revise` removes them."""
+        """Remember that the script dropped a range. Rows of it may be on the disk already; `revise` leaves them out."""
         self._dropped.add(number)
         self._held = {key: row for key, row in self._held.items() if row["parent"] != number}
 
@@ -165,7 +165,9 @@ class MarkAssembler(Assembler):
         }
 
     def _number_replica(self, log: _LogReader, name: str, span: StageSpan) -> int:
-        """Return the replica number that the script gave. Without one, number the thread that runs the stage."""
+        """Return the replica number of a span: the number that the script gave, else a number of the thread that ran
+        the stage.
+        """
         if span.replica >= 0:
             return span.replica
         known = self._replicas

@@ -1,4 +1,6 @@
-"""Use of processors, memory, disks and GPUs: by the whole machine, by the training process and by its workers."""
+"""The table `resources`: samples of the use of processors, memory, disks and GPUs, by the whole machine, by the
+training process and by its workers.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ from collector.sidecar.usage import Machine, Pressure, Processes, PythonThreads
 
 EVERY_S = 0.5
 LOOK_AGAIN = 20
-"""Number of samples between two searches for the GPUs that the process has opened."""
+"""Number of samples after which the GPUs of the training process are searched for a second and last time."""
 
 
 class ResourcesAssembler(Assembler):
-    """The assembler of resource samples. A poll takes a sample if EVERY_S has passed since the last one. A finished run
-    is not sampled.
+    """The assembler of resource samples. `poll` takes a sample if EVERY_S seconds have passed since the last sample. A
+    finished run is not sampled.
     """
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:

@@ -29,9 +29,9 @@ from collector.sidecar.steps.steady import Steady
 
 _ROWS_PER_AGE = 50.0
 _MOST_STACKS = 400
-"""Most stacks whose lines are read as text."""
+"""Most stacks whose lines are read from the source files; those with most samples come first."""
 _LEAST_JUDGED = 100
-"""Samples of the training thread from which on `misses_lines` judges: two seconds of training."""
+"""Least number of samples of the training thread for `misses_lines` to judge: two seconds of training."""
 _LONGEST_SUM_S = 300.0
 """Longest time in seconds between two writes of the sums. The usual time is a fiftieth of the recorded time."""
 
@@ -57,7 +57,9 @@ class _Sum(NamedTuple):
 
 
 class StacksAssembler(Assembler):
-    """The assembler of stacks. Its own thread samples them from the first poll on. Offline nothing is sampled."""
+    """The assembler of stacks. A thread of its own samples the stacks of the training process and its workers from the
+    first `poll` on. Offline nothing is sampled.
+    """
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
@@ -159,10 +161,11 @@ class StacksAssembler(Assembler):
         return self._book[newest.stack].text if newest is not None else ""
 
     def misses_lines(self) -> bool:
-        """Return whether at least half of the samples lie in lines of the user's code that no window has sampled.
+        """Return whether at least half of the training thread's samples outside of windows lie in lines of the user's
+        code without a sample in any window.
 
         The script may have trained something else in the window, or the window was over before samples were taken.
-        False with too few samples.
+        False with fewer than `_LEAST_JUDGED` samples.
         """
         usual: Counter[str] = Counter()
         dense: Counter[str] = Counter()
@@ -180,7 +183,9 @@ class StacksAssembler(Assembler):
         return self._own_places[stack]
 
     def _take_new(self) -> Iterable[Sample]:
-        """Return the new samples of the training thread. Samples of workers need no phase and are kept apart."""
+        """Return the new samples of the training thread. New samples of workers go to `_workers`, because they need no
+        phase.
+        """
         new = self._sampler.take() if self._sampler is not None else []
         self._workers += [sample for sample in new if sample.replica != TRAINER]
         return [sample for sample in new if sample.replica == TRAINER]
@@ -250,7 +255,8 @@ class Filed(NamedTuple):
 class PhaseFiler:
     """A finder of the phase of each sample.
 
-    `see_row` and `see_steady` take rows of `steps` in time order, and `more` returns new samples.
+    `more` returns the new samples. `see_row` and `see_steady` receive the rows of `steps` in time order. `take` returns
+    the samples whose row has come.
     """
 
     def __init__(self, more: Callable[[], Iterable[Sample]], least_ns: int = 0) -> None:
@@ -267,7 +273,9 @@ class PhaseFiler:
         self._waiting.extend(self._more())
 
     def find_newest(self, since_ns: int) -> Sample | None:
-        """Return the newest sample that lies in no row of `steps` yet; None if it is older than `since_ns`."""
+        """Return the newest sample that lies in no row of `steps` yet; None without one, or if it is older than
+        `since_ns`.
+        """
         newest = self._waiting[-1] if self._waiting else None
         return newest if newest is not None and newest.at_ns >= since_ns else None
 
@@ -306,7 +314,7 @@ class PhaseFiler:
         return 0
 
     def _take_between(self, start_ns: int, end_ns: int) -> list[Sample]:
-        """Return the samples within a row. Earlier samples belong to no row and are dropped."""
+        """Take out and return the samples of one row of `steps`. Earlier samples belong to no row and are dropped."""
         self.drain()
         waiting, found = self._waiting, []
         while waiting and waiting[0].at_ns < end_ns:

@@ -99,8 +99,8 @@ class StageAssembler(Assembler):
 
 
 class _Shares:
-    """Sums of the times of reading and of each transform over timed batches. Untimed batches are divided in the same
-    proportions.
+    """The times in ns of reading and of each transform, summed over the timed batches of one log. A batch is timed if
+    its samples were timed one by one. The work of an untimed batch is divided in the same proportions.
     """
 
     def __init__(self) -> None:
@@ -162,7 +162,9 @@ class _LogReader:
         return rows
 
     def _place_batch(self, batch: Batch) -> Iterable[Row]:
-        """Return the stages of a batch as consecutive rows. In truth they alternate, and only their sums are known."""
+        """Return the stages of a batch as consecutive rows. In truth the stages alternate; only the sum of each stage
+        is known.
+        """
         parts = [part for part in self._parts if part[:3] == batch[:3]]
         self._parts.clear()
         place = batch[:3]
@@ -247,7 +249,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass
 class _Division:
-    """Sums over the timed batches of one loader. `work_ns` is the part of `fetch_ns` spent on making the batches."""
+    """Sums over batches of one loader that the training process made itself. `read_ns`, `collate_ns` and `parts_ns` (by
+    transform) are sums over its timed batches. `items` is the number of samples of the last timed batch. `fetch_ns` and
+    `work_ns` are sums over the batches that have rows: the durations of their fetches, and the work in these fetches.
+    """
 
     read_ns: int = 0
     collate_ns: int = 0
@@ -257,8 +262,8 @@ class _Division:
     fetch_ns: int = 0
 
     def spread(self, fetch_ns: Ints) -> tuple[list[tuple[str, str | None]], Ints]:
-        """Divide the durations of fetches. Return (stage, transform name or None) of each stage, and an array in ns of
-        shape (fetches, stages).
+        """Divide the durations of fetches among the stages. Return (stage, transform name or None) of each stage, and
+        the times in ns as an array of shape (fetches, stages).
         """
         stages = [("read", None), *(("transform", name) for name in self.parts_ns), ("collate", None)]
         sums = np.array([self.read_ns, *self.parts_ns.values(), self.collate_ns], np.float64)

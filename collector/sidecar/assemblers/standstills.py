@@ -1,14 +1,14 @@
 """Detection of a training thread that stands still. A standstill is noted in rank.json while it lasts, and in one line
 on the terminal.
 
-A silence is the time since the last word of the training thread in the log. Its limit comes from the run itself. It is
-the longest of three times: twenty usual steps (at most five minutes), twice the longest silence that was no standstill,
-and half a minute. This limit is for ranks that stand at different places of the script. Ranks at the same place may do
-long work, which looks like a hang, so their limit is twice as long. The limit is ten times as long if the process is at
-work, or outside of every known call, where a script may evaluate, save or download.
+A silence is the time since the last word of the training thread in the log. The limit of a silence comes from the run
+itself. It is the longest of three times: twenty usual steps (at most five minutes), twice the longest silence that was
+no standstill, and half a minute. This limit is for ranks that stand at different places of the script. Ranks at the
+same place may do long work, which looks like a hang, so their limit is twice as long. It is ten times as long if the
+process is at work, or outside of every known call, where a script may evaluate, save or download.
 
 A standstill that ended stays in rank.json, so that averages leave its step out. A silence that recurs regularly belongs
-to the normal run, and is forgotten.
+to the normal run, and is left out of rank.json.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ from collector.sidecar.steps.rows import UNKNOWN, Moment
 from collector.sidecar.terminal import say_on_terminal
 
 START_TIMES = 10
-"""Factor on the limit before the second step: the first step compiles, starts workers and fills caches."""
+"""Factor on the shortest limit (half a minute) until the second step has ended: the first steps compile, start workers
+and fill caches."""
 STEPS = 20
 MOST_STEPS_NS = 300 * 10**9
 SILENCES = 2
@@ -132,7 +133,9 @@ class StandstillAssembler(Assembler):
         }
 
     def _choose_kept(self) -> list[Standstill]:
-        """Return the longest standstills after which the job went on, without regular silences."""
+        """Return the longest standstills after which the job went on, at most MOST_KEPT. Those that recur regularly are
+        left out.
+        """
         rare = [one for one in self._kept if not self._is_regular(one)]
         return sorted(rare, key=lambda one: -one.for_ns)[:MOST_KEPT]
 
@@ -140,7 +143,9 @@ class StandstillAssembler(Assembler):
         return sum(2 * silence_ns >= one.for_ns for silence_ns in self._silences_ns) >= REGULAR_TIMES
 
     def _see(self, moment: Moment | None, now_ns: int) -> None:
-        """Update the length of the silence. `moment` is the training thread's state, None while nothing is recorded."""
+        """Update the length of the silence. `moment` is the training thread's state at `now_ns`, the last read of the
+        log; None while nothing is recorded.
+        """
         before, self._moment = self._moment, moment
         since_last_ns = now_ns - (self._seen_ns or now_ns)
         self._seen_ns, self._held_ns = now_ns, self._held_ns + (since_last_ns if since_last_ns > HELD_NS else 0)
@@ -160,8 +165,8 @@ class StandstillAssembler(Assembler):
         return max(self._least_ns, min(usual_ns, MOST_STEPS_NS), SILENCES * self._longest_ns)
 
     def _end_silence(self) -> None:
-        """Note that the silence is over. If it was a standstill, keep it. If it was none, or one of several as long, raise
-        the limit of silences.
+        """Note that the silence is over. If it was a standstill, keep it for rank.json. If it was no standstill, or
+        recurs regularly, raise the limit accordingly.
         """
         if self._still_ns >= self._least_ns:
             self._silences_ns.append(self._still_ns)
@@ -193,7 +198,9 @@ class StandstillAssembler(Assembler):
         return "" if self._stacks is None else str(self._stacks.find_newest(moment.since))
 
     def _look(self) -> None:
-        """Check all ranks for a standstill of the job. Only one rank writes the line to the terminal."""
+        """Look for a standstill of the job in what all ranks have noted. If there is one, one rank writes a line to the
+        terminal.
+        """
         now_s = time.monotonic()
         if (self._has_spoken and self._found is not None) or now_s - self._looked_s < _LOOK_S:
             return
@@ -209,7 +216,9 @@ class StandstillAssembler(Assembler):
         self._has_spoken = True
 
     def _note(self, found: Standing) -> Standstill | None:
-        """Return the record of a standstill; None if a rank that holds up the job is at work."""
+        """Return the record of a standstill. None if a rank that holds up the job is at work, or while nothing is
+        recorded.
+        """
         moment = self._moment
         if moment is None or not is_standstill(found):
             return None

@@ -1,4 +1,6 @@
-"""Steps, phases, fetches and queues, from the event log of the training thread."""
+"""The tables `steps`, `phases`, `fetches`, `queues`, `collectives` and `device_phases`, from the event log of the
+training thread.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from collector.sidecar.steps.rows import UNKNOWN, Moment
 from collector.sidecar.steps.steady import Ints, Steady, SteadyFeed
 
 STEPS_WITH_PHASES = 5_000
-"""Number of steps whose phases keep their times; later steps keep these times only in detailed windows."""
+"""Number of rows of `steps`, from the first on, that get rows of `phases`. Later rows get them only in detailed
+windows."""
 _FETCH_COLUMNS = ("step", "index", "loader", "epoch", "batch", "start_ns", "duration_ns", "samples")
 _QUEUE_COLUMNS = ("step", "start_ns", "loader", "word", "batch")
 
@@ -115,7 +118,9 @@ class StepsAssembler(Assembler):
         }
 
     def read_moment(self) -> Moment | None:
-        """Return the current state of the training thread, None while nothing is recorded."""
+        """Return the state of the training thread at the last read of the log; None in a pause, or if nothing is
+        recorded yet.
+        """
         return None if self._machine.is_paused else self._machine.find_moment()
 
     def _describe_moment(self) -> dict[str, Any] | None:
@@ -196,7 +201,7 @@ class StepsAssembler(Assembler):
         self._keep({"queues": list_queues(columns, words, self._capacities, self._with_pin_queue, self.clock)})
 
     def _may_skip(self) -> bool:
-        """Return whether similar steps may be processed together, without the time of each stretch of a step."""
+        """Return whether similar steps may be processed together. Such steps get no rows of `phases`."""
         return self._index >= STEPS_WITH_PHASES and self._data_pipeline is not None
 
     def _add_steady(self, steady: Steady) -> None:

@@ -30,12 +30,13 @@ from collector.ring.windows import Order, read_order, send_order
 from collector.sidecar.assembler import Assembler
 
 WARM_UP = 30
-"""Number of first training steps that are ignored while compilation, caches and clocks settle."""
+"""Number of training steps at the start of the run that are not judged, while compilation and caches settle."""
 LONG_TIMES = 4.0
 LONG_LEAST_NS = 20_000_000
 """Least excess of a step over the usual length. A smaller excess is not worth the stall of a window."""
 RECORD_TIMES = 1.5
-"""Multiple of the longest recent step that makes an outlier: a stall every hundred steps opens one window only."""
+"""Factor on the longest recent step; only a longer step is an outlier. So a stall every hundred steps opens one window
+only."""
 STARVED_FRAC = 0.5
 STARVED_STEPS = 30
 STARVED_LEAST_NS = 1_000_000_000
@@ -43,7 +44,7 @@ _RECENT = 200
 _LEAST_RECENT = 30
 _RENEW = 20
 _AFTER_WINDOW = 3
-"""Number of steps after a detailed step that are ignored: they carry the cost of closing the window."""
+"""Number of steps after a detailed step that are not judged: they carry the cost of closing the window."""
 
 
 class Step(NamedTuple):
@@ -95,8 +96,8 @@ class StepWatch:
         self._is_starved = False
 
     def see(self, step: Step) -> Finding | None:
-        """Return a finding if the step is unusually long or ends a series of starved steps, else None. A long step goes
-        first.
+        """Return a finding if the step is unusually long, or the last of enough starved steps in a row; else None. If
+        both hold, the finding says that the step is long.
         """
         self._seen += 1
         if step.detailed:
@@ -151,7 +152,7 @@ MOST_WINDOWS = 5
 LEAST_APART_NS = 300_000_000_000
 _COLUMNS = ("kind", "step", "start_ns", "duration_ns", "data_wait_ns", "loader_start_ns", "detailed")
 _TAKEN_AFTER = 2
-"""Number of batches of steps that may arrive before the training thread has read an order."""
+"""Number of calls of `watch` with rows of `steps`, after which the training thread has surely read an order."""
 _log = logging.getLogger("stepscope")
 
 

@@ -1,4 +1,4 @@
-"""Detailed windows: the Kineto traces that the window signal leaves in `events/`, made into tables.
+"""Make tables of detailed windows, from the Kineto traces that the window signal leaves in `events/`.
 
 The tables are operators, kernels, slices, tracks, counters, memory and collectives. Steps and phases come from the
 run's own log, which uses the same clock; the timeline draws them beside the window's slices.
@@ -29,9 +29,10 @@ TABLES = ("operators", "kernels", "slices", "tracks", "counters", "memory", "col
 _REFERENCES = ("id", "parent", "launched_by")
 AUTOGROUP = Path("/proc/self/autogroup")
 _LIGHT, _USUAL = "7", "0"
-"""Nice values of the session: a fifth of the usual weight, and the usual one. With less, samples are missing for seconds."""
+"""Nice values of the session: a fifth of the usual weight, and the usual one. With less than a fifth, the sampler of
+stacks would stop for seconds."""
 _APART_S = 0.11
-"""The system takes a new value ten times a second at most."""
+"""Time in seconds between two tries to set the value: the system takes a new value ten times a second at most."""
 _log = logging.getLogger("stepscope")
 
 
@@ -153,8 +154,8 @@ class WindowAssembler(Assembler):
         )
 
     def _renumber(self, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
-        """Return the tables with numbers that are unique over all windows: track numbers and slice ids. A thread keeps
-        its track number.
+        """Return the tables with numbers that are unique over all windows: track numbers and slice ids. A thread has
+        the same track number in all windows.
         """
         tracks = tables["tracks"]
         keys = [

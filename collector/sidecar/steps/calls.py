@@ -1,4 +1,6 @@
-"""Calls of collectives, read from the word log: the kind of each call, its bytes, and the end of the wait for it."""
+"""Calls of collectives, read from the event log of the training thread: the kind of each call, its bytes, and the end
+of the wait for it.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ _MOST_OPEN = 512
 class Call:
     """A call of a collective. Times are in ns.
 
-    `end` is the end of its last wait. `held` is the time that the training thread waited for it. `is_open` is True
-    while a wait is still to come. `what` is an index into the notes' list of collectives.
+    `end` is the end of the last wait for it. `held` is the total time for which it held the training thread. `is_open`
+    is True while a wait is still to come. `what` is an index into the notes' list of collectives.
     """
 
     what: int
@@ -42,7 +44,7 @@ class CallLog:
         return self._waited_for.get(self._awaited)
 
     def hold(self, start: int, end: int) -> None:
-        """Keep a span in which a collective held the training thread: `start` to `end`.
+        """Note a span of time, `start` to `end`, in which a collective held the training thread.
 
         The span belongs to the awaited call if there is one. Otherwise it belongs to the call that the next words
         describe.
@@ -53,7 +55,9 @@ class CallLog:
             self._awaited = 0
 
     def feed(self, code: int, value: int) -> Call | None:
-        """Process a word about a call. Return the new call if the word adds a call, else None."""
+        """Take in a word about a call: its `code` and its payload. Return the new call if the word adds a call, else
+        None.
+        """
         if code == codes.CALLED:
             return self.add(value)
         if code == codes.CALLED_BYTES:
@@ -71,7 +75,7 @@ class CallLog:
         self._awaited = 0
 
     def reduce(self, duration: int, held: int, left: int) -> None:
-        """Keep a backward's reduction of gradients, until the next words give its kind and its start.
+        """Note that a backward reduced gradients. The next words give the kind and the start of this reduction.
 
         `held` is the time in ns that the backward waited for the reduction, `left` the end of this wait. Both are 0
         without a wait.
@@ -103,12 +107,14 @@ class CallLog:
         return call
 
     def measure(self, size: int) -> None:
-        """Set the bytes of the last call."""
+        """Set the bytes of the call that was added last."""
         if self._last is not None:
             self._last.bytes = size
 
     def wait(self, serial: int) -> None:
-        """Add the last span to the call with this serial number, as its wait."""
+        """Note that the wait for the call with this serial number has ended: the span of the last `hold` was this wait.
+        An unknown serial number is ignored.
+        """
         call = self._waited_for.pop(serial, None)
         if call is not None:
             start, end = self._span

@@ -1,4 +1,4 @@
-"""Tables built from columns: rows of `steps` for similar steps, and rows of `fetches` and `queues`."""
+"""Build tables from whole columns, for speed: rows of `steps` for similar steps, and rows of `fetches` and `queues`."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def list_fetches(columns: Mapping[str, Ints], clock: Clock) -> pa.Table:
 def list_queues(
     columns: Mapping[str, Ints], words: Ints, capacities: Mapping[int, int], with_pin_queue: Set[int], clock: Clock
 ) -> pa.Table:
-    """Return rows of `queues`: for each sample a row of the worker queue, and a row of the pin queue if the loader has
+    """Return rows of `queues`: for each request a row of the worker queue, and a row of the pin queue if the loader has
     one.
 
-    `words` are the packed depths, one per sample; `capacities` maps a loader to the capacity of its queues. A batch
-    below 0 means that the request has not brought a batch yet.
+    `words` are the packed depths, one word per request; `capacities` maps a loader to the capacity of its queues. A
+    batch below 0 means that the request has not brought a batch yet.
     """
     queues = unpack_queues(words)
     batches, loaders = columns["batch"], columns["loader"]

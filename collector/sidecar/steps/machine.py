@@ -1,4 +1,4 @@
-"""Words into rows: a pure state machine over the word log, one row of `steps` after the other.
+"""Turn the words of the event log into rows of `steps`: a pure state machine that makes one row after the other.
 
 **How a row ends.** The training thread counts the steps (`collector.context.steps`) and ends step n with one of three
 words: STEP_ENDS_NEXT (the step ends at the next timed word, before the fetch of the next batch), STEP_ENDED (the step
@@ -118,7 +118,9 @@ class StepMachine(RowKeeper):
         return is_plain and row.start == self._at == self._fetch_start
 
     def skip_to(self, fetch: FetchStart) -> None:
-        """Continue at a later fetch, which begins the row. The steps before it were processed elsewhere."""
+        """Continue at a later fetch, which begins the open row. The steps before this fetch were processed without this
+        machine.
+        """
         self.state = self.state.moved(fetch.position, fetch.time)
         self.state.step, self.state.without_gradients = fetch.step, fetch.without_gradients
         self._row = Row(fetch.time, fetch.position)

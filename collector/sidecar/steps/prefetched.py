@@ -1,9 +1,9 @@
 """Batches that were fetched before the step that trains on them. Their samples count in that step.
 
-A loop that reads ahead fetches one batch before its first step and the next batch in each step. Its last step fetches
-none, and trains on the remaining batch. A loop may instead skip several first batches; only the end of the epoch shows
-which of the two happened. So a single early batch is used by the next step, but several early batches wait for steps
-without a fetch. Either way each batch counts once.
+A loop that reads ahead fetches one batch before the first step of an epoch and the next batch in each step. The last
+step of the epoch fetches none, and trains on the remaining batch. A loop may instead skip several batches at the start
+of the epoch; only the end of the epoch shows which of the two happened. So a single early batch is used by the next
+step, but several early batches wait for steps without a fetch. Either way each batch counts once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def drop_unused(ahead: Ahead, loader: int) -> Ahead:
 
 def use_batches(ahead: Ahead, row: Row, trains: bool, usual: dict[int, int]) -> tuple[Ahead, int]:
     """Return the batches that stay unused after a row (a step or an evaluation batch), and the number of samples that
-    the row used.
+    the row used. `trains` is True for a step.
 
     A row uses as many batches as it fetches. The first row of a group of batches that were fetched together uses as
     many as it has backwards per update. A row without a fetch, or at the end of an epoch, uses as many batches as the

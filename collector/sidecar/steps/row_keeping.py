@@ -15,8 +15,9 @@ from collector.sidecar.steps.rows import UNKNOWN, Cut, Head, Row
 
 @dataclass
 class State:
-    """The state at the start of the open row, from which another process can continue. `step` is the last ended
-    training step, `started` is False during startup, and `explicit` is True once the script itself marks steps.
+    """The state at the start of the open row, from which another process can continue. `position` is the place in the
+    log and `start` the time at which this row begins. `step` is the number of the last ended training step, `started`
+    is False during startup, and `explicit` is True once the script itself marks steps.
     """
 
     step: int = 0
@@ -95,7 +96,8 @@ class RowKeeper:
     def _close_before_fetch(self, code: int, time: int) -> None:
         """Close the row at the fetch of a batch or the start of a loader, if the row belongs to no training step.
 
-        If it is not known yet whether the row is part of one, remember a cut at which the row can be split later.
+        If it is not known yet whether the row is part of a training step, remember a cut at which the row can be split
+        later.
         """
         if not self.state.started:
             self._start(time)
@@ -170,7 +172,7 @@ class RowKeeper:
 
     def _split_at_last(self, last: int, name: str) -> None:
         """Split the row at its last cuts, so that the part before each cut is a training step, up to step `last`.
-        `name` is the row's list of cuts: updates or passes.
+        `name` is the row's list of cuts: "cuts" or "passes".
         """
         while self.state.step < last and (cuts := getattr(self.row, name)):
             self._close_head(cuts[max(len(cuts) - (last - self.state.step), 0)], "train", self.state.step + 1)
@@ -184,7 +186,7 @@ class RowKeeper:
 
     def _note_head(self, time: int) -> bool:
         """Note the call of a model as the possible start of a batch of inference. Return whether the row already has an
-        earlier call of a model.
+        earlier such call; False if the call cannot begin a batch of inference.
         """
         counters, state = self.row.counters, self.state
         fed = counters.fetches + counters.stops + counters.loader_start
@@ -225,7 +227,7 @@ class RowKeeper:
 
     def _close(self, kind: str, time: int, step: int | None = None, after: bool = False) -> None:
         """Close the row at `time`. The next row begins at the current word of the log; if `after` is True, at the word
-        behind it. `step` is the number of the closed training step, None if the row is none.
+        behind it. `step` is the number of the closed training step, None for a row of another kind.
         """
         row = self.row
         position = self.position + 1 if after else self._values_from or self.position
@@ -261,8 +263,8 @@ class RowKeeper:
             state.ahead = drop_unused(state.ahead, row.stopped)
 
     def _drop_early_fetches(self, row: Row) -> Row:
-        """Split off, as a row of their own, the batches that were fetched before the step and not used in it. Return the
-        rest of the row.
+        """Split off, as a row of their own, the batches that were fetched before the step and not used in it. Return
+        the rest of the row; the whole row if there are no such batches.
         """
         counters = row.counters
         early = counters.fetches - max(counters.backwards, counters.forwards if not counters.backwards else 1)

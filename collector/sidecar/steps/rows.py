@@ -1,5 +1,5 @@
-"""One row of `steps` while it grows: stretches of time that do not overlap, counters, and the phase of time outside of
-any call.
+"""One row of `steps` while it grows: its stretches of time, which do not overlap, its counters, and the choice of a
+phase for time outside of any call.
 """
 
 from __future__ import annotations
@@ -79,6 +79,10 @@ class QueueSample(NamedTuple):
 
 @dataclass(slots=True)
 class Counters:
+    """Counts in one row of `steps`. `stops` are ended epochs of loaders, `no_grad` forwards without gradients, `zeros`
+    calls of `zero_grad`, `skipped` updates that a scaler left out. `loader_start`, `gc` and `hidden` are times in ns.
+    """
+
     fetches: int = 0
     stops: int = 0
     forwards: int = 0
@@ -105,12 +109,12 @@ _read_counters = operator.attrgetter(*_COUNTER_NAMES)
 
 
 class Moment(NamedTuple):
-    """The state of the training thread. `phase` is the phase of the innermost open call, `previous` the phase of the
-    call before it. UNKNOWN stands for no call.
+    """The state of the training thread at the end of the log. `phase` is the phase of the innermost open call,
+    `previous` the phase of the call before it. UNKNOWN stands for no call.
 
-    `step` is the last complete step. `since` is the last time in the log, or the start of the open collective. `calls`
-    are the collectives of the open row. `begun` is the awaited collective, else the first begun collective whose wait
-    has not ended.
+    `step` is the number of the last complete step. `since` is the last time in the log, or the start of the open
+    collective. `calls` are the collectives of the open row. `begun` is the awaited collective, else the first begun
+    collective whose wait has not ended.
     """
 
     step: int
@@ -151,8 +155,9 @@ class Head(NamedTuple):
 
 @dataclass
 class Row:
-    """A row that still grows. `position` is the log position of its first word. `previous` is the last known phase. The
-    two points are times at which the user's FP_POINT and BP_POINT were seen, None if they were not.
+    """A row that still grows. `position` is the log position of its first word. `previous` is the phase of the last
+    call that ended in it. `folded` are the times in ns, by phase, of stretches that were summed and dropped. The two
+    points are times at which the user's FP_POINT and BP_POINT were seen, None if they were not.
     """
 
     start: int
@@ -172,9 +177,9 @@ class Row:
     cuts: list[Cut] = field(default_factory=list)
     """Points at which a batch was requested while the use of the previous batch was unknown."""
     updates: list[Cut] = field(default_factory=list)
-    """Where updates ended."""
+    """Points at which updates ended."""
     passes: list[Cut] = field(default_factory=list)
-    """Where backwards ended."""
+    """Points at which backwards ended."""
     heads: list[Head] = field(default_factory=list)
     """Calls of models, kept while the row holds nothing else."""
     calls: list[Call] = field(default_factory=list)
@@ -253,7 +258,9 @@ class Row:
         return next(ends, None)
 
     def resolve(self, following: int) -> None:
-        """Give a phase to the unknown stretches at the end of the row. `following` is the phase of the next call."""
+        """Give a phase to the unknown stretches at the end of the row. `following` is the phase of the next call; a
+        collective decides nothing.
+        """
         if following != COMMUNICATION:
             phase = ACTED if self._has_acted(following) else classify(self.previous, following)
             index, held = len(self.stretches) - 1, self._find_held()
@@ -308,7 +315,7 @@ class Row:
         self.stretches = join_neighbours(self.stretches)
 
     def sums(self) -> list[int]:
-        """Return the time of each phase in ns, in the order of PHASE_NAMES."""
+        """Return the time of each phase in the row in ns, in the order of PHASE_NAMES."""
         sums = list(self.folded)
         for phase, start, end in self.stretches:
             sums[phase] += end - start

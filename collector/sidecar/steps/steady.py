@@ -1,4 +1,4 @@
-"""Similar steps, processed together: one pass of the state machine serves all steps of a pattern.
+"""Similar steps, processed together to save time: one pass of the state machine serves all steps of a pattern.
 
 Most steps of a training write the same codes in the same order, and differ only in their times. The codes decide which
 time belongs to which phase. So a separate machine gets one step of a pattern, with stretches of 1, 2, 4, 8 … ns. The
@@ -69,10 +69,13 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Steady:
-    """Consecutive steps of one pattern, with an element or a row per step. Times are perf_counter_ns readings.
+    """Consecutive steps of one pattern, which need not be steady steps of an average. Each array but `labels` has an
+    element or a row per step. Times are perf_counter_ns readings.
 
-    `edges` are the starts of the stretches of each step, and the end of the last stretch; `labels` are their phases.
-    `example` is the row of an artificial step of this pattern, which gives the counts.
+    `edges` are the starts of the stretches of each step, and the end of the last stretch; `labels` are the phases of
+    these stretches, alike in all steps. `phases` has the time of each phase, `fetches` the duration of the fetch,
+    `collections` the time of garbage collections, all in ns. `example` is the row of an artificial step of this
+    pattern, which gives the counts.
     """
 
     example: Done
@@ -129,8 +132,9 @@ class _Words:
                 yield tuple(kind.tolist()), begin, min(begin + MOST_STEPS, end) - 1
 
     def cut(self, pattern: Pattern, first: int, last: int) -> Steady | None:
-        """Return the steps from `first` to before `last`; None if a time runs backwards, a step number is missing, or a
-        garbage collection crosses a step's end."""
+        """Return the steps from `first` to before `last`; None if a time runs backwards, a step number is missing, a
+        batch comes from a queue of the script, or a garbage collection crosses a step's end.
+        """
         places = self.begins[first : last + 1, None] + np.arange(len(pattern.codes))
         payloads = self.payloads[places]
         times = payloads[:, pattern.timed]

@@ -1,1 +1,1 @@
-"""The time of a step: divided into torch-tb-profiler's categories, and divided into causes."""
+"""Accounts of a step's time for pages and reports: by torch-tb-profiler's categories, and by causes."""

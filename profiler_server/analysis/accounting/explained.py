@@ -20,8 +20,8 @@ _CALLED_BY: Mapping[str, Doing] = {
 
 
 def explain_phases(steps: Steps, loadings: Sequence[Loading], lines: Lines | None) -> tuple[Explained, ...]:
-    """Return the time by cause of each large phase with a known cause. The phase with the largest unexplained time
-    comes first.
+    """Return the time by cause of each phase that is a large part of the mean step and whose causes are known. The
+    phase with the largest unexplained time comes first.
 
     `loadings` are the loaders that feed the steps, the longest wait first. `lines` are the lines of the user's code;
     None if unknown.

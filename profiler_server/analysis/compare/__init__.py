@@ -1,1 +1,1 @@
-"""Comparison of two runs."""
+"""Comparison of two runs, and of two lists of runs by the gate."""

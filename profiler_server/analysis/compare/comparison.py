@@ -37,7 +37,8 @@ _OPERATOR_COLUMNS = ("step", "name", "phase", "self_ns", "device_self_ns")
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean time per step of one phase or operator in both runs. `noise_ns` is None with too few steps.
+    """The mean time per step of one phase or operator (`name`) in run A and run B. `noise_ns` is the noise of their
+    difference, None with too few steps.
 
     `p` is the probability of a change of this size by chance. `corrected_p` is `p` corrected for the number of tests
     (Holm). Both are None if `noise_ns` is None.
@@ -79,19 +80,19 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of two runs. `phases` sum to `step`.
+    """The comparison of two runs, A and B. `step` compares the mean step, `phases` its phases, which sum to it.
 
     `operators` are sorted: clear changes, unsure changes, other changes, each by size. The list is cut to 15 of the
     `operators_tested` operators, and is empty if either run has no detailed window. Operators are compared by self
     time: on the device if both runs have device time, else on the host. `measure` names the choice.
 
-    `average` describes the steps behind the means and medians. The totals cover all training steps, also those of the
-    warm-up and of detailed windows. `a_loop_ns` and `b_loop_ns` are the time per step from the first step or evaluation
-    batch to the last, including the time between steps. In runs that only do inference, batches replace steps. `noun`
-    is step or batch.
+    The means and medians cover the steady steps: `a_steps` and `b_steps` of them, which `average` describes. The totals
+    cover all training steps, also those of the warm-up and of detailed windows. `a_loop_ns` and `b_loop_ns` are the
+    time per step from the first step or evaluation batch to the last, including the time between steps. In runs that
+    only do inference, batches replace steps. `noun` is step or batch.
 
     `cautions` are reasons why the runs may not be alike. `moved` names the operators that are not compared, and the
-    reason: in one run they run elsewhere, or were not recorded.
+    reason: in one run they run elsewhere, or were not recorded. It is "" if all are compared.
     """
 
     step: Difference

@@ -56,8 +56,8 @@ _STATES = {"crashed": "crashed", "recording": "is still being recorded"}
 
 @dataclass(frozen=True)
 class PairChange:
-    """The median steps of two runs that were recorded as a pair. `change` is the slowdown of the new run, relative to
-    the base.
+    """The median steps of two runs that were recorded as a pair, whose names are `base` and `new`. `change` is the
+    slowdown of the new run, as a share of the base's median step; negative if it is faster.
     """
 
     base: str
@@ -71,9 +71,9 @@ class PairChange:
 class Verdict:
     """The result of the gate. `reason` is a sentence with the figures; `estimate` is None if nothing can be estimated.
 
-    `base` and `new` are numbers of runs. `parts` are phases and kernels that changed by more than chance.
-    `mean_change_ns` is the change of the mean step. If no entry of `parts` makes up a quarter of that change, `leading`
-    is the phase that changed most.
+    `base` and `new` are numbers of runs. `max_slowdown` is the limit that the user set, 0 for none. `parts` are phases
+    and kernels that changed by more than chance. `mean_change_ns` is the change of the mean step. If no entry of
+    `parts` makes up a quarter of that change, `leading` is the phase that changed most, else None.
 
     `rank` names the judged rank and the number of ranks, such as `rank 0 of 8`; "" with one rank. `compared_ns` is the
     time of all compared steps. `pairs` are in order of recording, empty for runs that were not recorded in pairs.

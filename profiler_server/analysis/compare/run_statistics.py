@@ -105,11 +105,13 @@ POWER = 0.8
 
 @dataclass(frozen=True)
 class Estimate:
-    """The relative change from one list of runs to another.
+    """The change of the median step from one list of runs to another, as a share of the first. All figures but `p` are
+    such shares.
 
-    `low` and `high` are its 95 % interval. `p` is the probability that runs of an unchanged program are this slow by
-    chance. The change is above `least` with 95 % certainty, and below `most` with 95 % certainty. `detectable` is the
-    smallest slowdown that is found four times in five. `scatter` is the standard deviation between runs of one program.
+    `low` and `high` are the 95 % interval of `change`. `p` is the probability that runs of an unchanged program are
+    this slow by chance. The change is above `least` with 95 % certainty, and below `most` with 95 % certainty.
+    `detectable` is the smallest slowdown that is found four times in five. `scatter` is the standard deviation
+    between runs of one program.
     """
 
     change: float

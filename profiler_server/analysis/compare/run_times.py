@@ -1,4 +1,4 @@
-"""The gate's view of runs: their times, their differences, and the order of their recording."""
+"""What the gate reads of runs: their times, their differences, and the order of their recording."""
 
 from __future__ import annotations
 
@@ -95,9 +95,10 @@ MOST_KERNELS = 10
 class RunTimes(Likeness):
     """The times of one rank of a run in ns.
 
-    `parts_ns` has the mean per step of each phase. `kernels_ns` has the mean per detailed step of each kernel, and is
-    empty without detailed steps. `others_cores` is the number of processor cores that other programs used, None if not
-    sampled. `cores` is the number that the run may use. `state` is the state of the run.
+    `steps_ns` has the duration of each steady step. `parts_ns` has the mean per step of each phase. `kernels_ns` has
+    the mean per detailed step of each kernel, and is empty without detailed steps. `others_cores` is the mean number
+    of processor cores that other programs used, None if not sampled. `cores` is the number that the run may use.
+    `state` is the state of the run.
     """
 
     name: str

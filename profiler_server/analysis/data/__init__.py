@@ -1,1 +1,2 @@
-"""The data pipeline: queues, stages, batches, and the simulated loop behind predictions."""
+"""What rules and pages know of the data pipeline: queues, stages, batches, and the simulated loop behind
+predictions."""

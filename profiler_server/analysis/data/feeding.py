@@ -22,7 +22,8 @@ _MORE_COLUMNS = ("detailed", "loader", "fetches")
 
 @dataclass(frozen=True)
 class Feed:
-    """The wait in ns for one loader and the fetches from it, in each training step. `loader` is None if unknown."""
+    """The wait in ns for one loader, and the number of batches fetched from it, in each training step. `loader` is
+    its number, None if unknown."""
 
     loader: int | None
     wait_ns: Ints

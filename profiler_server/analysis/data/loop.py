@@ -1,4 +1,5 @@
-"""The measured training loop: the cost of each batch and step, and how many processors the work demands."""
+"""The measured training loop, as the simulator needs it: the cost of each batch and step, and the processors in
+demand."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ from profiler_server.facts.machine import HostLoad
 
 @dataclass(frozen=True)
 class Cores:
-    """Numbers of processor cores: `usable` by the run, and needed by `training` outside of the loader. `load` is the
-    sampled load of the host; None if not sampled.
+    """Numbers of processor cores: `usable` by the run, and needed by `training`, which is all work of the run outside
+    of the loader. `load` is the sampled load of the host; None if not sampled.
 
     `computes` is true if steps run on the processors, not on a device.
     """
@@ -43,7 +44,8 @@ class Cores:
 
 @dataclass(frozen=True)
 class Queueing:
-    """Wall time divided by processor time: how many times longer computing took because of waiting for a core."""
+    """How many times longer computing took because it waited for a core: wall time divided by processor time.
+    `batch` is for the work on batches, `step` for the work of the training thread."""
 
     batch: float
     step: float

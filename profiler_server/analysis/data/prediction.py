@@ -30,10 +30,10 @@ _DRAWN_STEPS = 120
 
 @dataclass(frozen=True)
 class Doubt:
-    """Uncertainties as half-widths in ns per step: of the mean step of another run after the change, and of the gain.
+    """Uncertainties of a prediction as half-widths in ns per step: `step_ns` of the mean step of another run after the
+    change, and `gain_ns` of the gain. `chance_ns` is the part of `step_ns` due to chance alone.
 
-    `chance_ns` is the share of `step_ns` due to chance alone. The gain is surer than the step: both simulated runs
-    replay the same batches and steps, so chance largely cancels.
+    The gain is surer than the step: both simulated runs replay the same batches and steps, so chance largely cancels.
     """
 
     step_ns: float
@@ -42,8 +42,8 @@ class Doubt:
 
 
 def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt:
-    """Return the uncertainty from chance and model errors. Blocks of steps are resampled, as steps depend on each
-    other.
+    """Return the uncertainty, from chance and model errors, of the step that a change of the model from `before` to
+    `after` predicts. Blocks of steps are resampled, as steps depend on each other.
     """
     now, then = simulate(before), simulate(after)
     steps, gains = _resample(np.array(now.steps_ns), np.array(then.steps_ns))

@@ -24,11 +24,11 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class ReplicaTimes:
-    """The times of one worker, whose number is `replica`, or of the training process (-1). `other_ns` is the part of
-    the wall time that no row covers.
+    """The times of one worker, whose number is `replica`, or of the training process (-1), as totals over the rows that
+    were given. `other_ns` is the part of the wall time that no row covers.
 
-    `send_ns` is not included in the wall time: a separate thread of the worker sends a batch while the worker makes the
-    next one.
+    `send_ns` is not included in the wall time: a separate thread of the worker sends a batch while the worker makes
+    the next one.
     """
 
     replica: int
@@ -44,8 +44,9 @@ class ReplicaTimes:
 
 @dataclass(frozen=True)
 class StageTotals:
-    """The totals of one stage. `cpu_frac` is the share of its work on a processor, None if not measured. The rest of
-    the work was waiting.
+    """The totals of one stage over the rows that were given. `replicas` is the number of workers that ran it,
+    `items` the number of samples. `cpu_frac` is the share of its work on a processor, None if not measured. The rest
+    of the work was waiting. `bytes` is None if no size was recorded.
     """
 
     stage: str
@@ -63,8 +64,8 @@ class StageTotals:
 
 @dataclass(frozen=True)
 class TransformTimes:
-    """One transform by name. `share_frac` is its share of the work of all transforms. Figures that were not measured
-    are None.
+    """One transform by name, with totals over the rows that were given. `share_frac` is its share of the work of all
+    transforms, `longest_ns` its longest time for one item. Figures that were not measured are None.
     """
 
     name: str

@@ -84,11 +84,10 @@ def sum_stages(stages: pa.Table) -> tuple[StageSummary, ...]:
 
 
 def share_steps(stages: tuple[StageSummary, ...], rows: pa.Table, steps: pa.Table) -> tuple[StageSummary, ...]:
-    """Return the stages. If the training process runs a stage itself, its work is given as a share of the averaged
-    steps.
+    """Return the stages. If the training process runs a stage itself, its work is given as a share of the steady steps.
 
-    The wait for data contains this work, and is given as a share of the same steps. `rows` are the rows that `stages`
-    sums.
+    The wait for data contains this work, and is given as a share of the same steps. `rows` are the rows that
+    `stages` sums.
     """
     train, selection = train_steps(steps), select_steps(steps)
     starts, kept = read_integers(train, "start_ns"), selection.kept

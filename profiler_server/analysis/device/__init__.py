@@ -1,1 +1,1 @@
-"""The work of a device: busy and idle time, launches, precision."""
+"""What rules and pages know of the work of a device: busy and idle time, launches, precision."""

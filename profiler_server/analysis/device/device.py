@@ -41,8 +41,10 @@ _KINDS = {"kernel": KERNEL, "communication": COLLECTIVE, "memcpy": COPY, "memset
 class DeviceWork:
     """Device work of a rank, one row per slice (trace event), ordered by start.
 
-    `launch_ns` and `launch_end_ns` are the start and end of the launch call on the host, and `launched_by` is the id of
-    its slice. Each is -1 if unknown. All work of a CUDA graph has the same launch call.
+    `device` is the number of the device, `track` that of the stream, and `kind` is one of KERNEL, COLLECTIVE, COPY
+    and SET. `launch_ns` and `launch_end_ns` are the start and end of the launch call on the host, and `launched_by`
+    is the id of its slice. Each is -1 if unknown. All work of a CUDA graph has the same launch call. `blocks_per_sm`
+    and `occupancy_frac` are NaN if unknown.
     """
 
     device: Ints
@@ -161,8 +163,8 @@ def account_times(work: DeviceWork) -> DeviceTimes:
 def find_idle_causes(work: DeviceWork) -> IdleCauses:
     """Return the idle time of all streams by its cause, as HTA does. Idle time is a gap before a piece of work.
 
-    Host wait: the launch began after the previous work had ended. Kernel wait: any other gap under 30 µs. Other: the
-    rest. A gap before work with an unknown launch cannot be host wait.
+    Host wait: the launch began after the previous work had ended. Kernel wait: any other gap under 30 µs. Other: all
+    remaining gaps. A gap before work with an unknown launch cannot be host wait.
     """
     order = np.lexsort((work.start_ns, work.track))
     track, start, end, launch = (values[order] for values in (work.track, work.start_ns, work.end_ns, work.launch_ns))

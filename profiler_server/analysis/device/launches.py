@@ -18,8 +18,8 @@ from profiler_server.facts.machine import IdleCauses
 
 @dataclass(frozen=True)
 class StreamIdle:
-    """One stream: the number of its pieces of work, its busy time, and the causes of its gaps. `track` is its number in
-    the trace.
+    """One stream: the number (`count`) of its pieces of work, its busy time in ns, and its gaps in ns by cause.
+    `track` is its number in the trace.
     """
 
     track: int
@@ -34,12 +34,12 @@ class StreamIdle:
 
 @dataclass(frozen=True)
 class Launches:
-    """Statistics of the known launch calls.
+    """Statistics of the known launch calls, whose number is `count`.
 
-    A delay is max(0, start of the first work - end of its launch call). Its 95th percentile is None with few calls. A
-    call counts once, even if it launches a graph of many kernels. `short` counts calls whose work took less time than
-    the call, `late` delays over 100 µs, and `slow` calls over 50 µs. `unlinked` is the number of pieces of work without
-    a known call.
+    A delay is max(0, start of the first work - end of its launch call). Its 95th percentile is None with few calls.
+    A call counts once, even if it launches a graph of many kernels. `short` counts calls whose work took less time
+    than the call, `late` delays over 100 µs, and `slow` calls over 50 µs. `unlinked` is the number of pieces of work
+    without a known call.
     """
 
     count: int

@@ -1,1 +1,1 @@
-"""Memory of the device and the host, and the load of the processors."""
+"""What rules and pages know of the memory of device and host, and of the load of the processors."""

@@ -42,8 +42,9 @@ class Tensors:
 
 @dataclass(frozen=True)
 class MemoryTrace:
-    """The allocations and releases of one device's memory in time order, with the memory in use after each. `operator`
-    is an index in `operators`. Unknown numbers are -1.
+    """The allocations and releases of one device's memory in time order, with the memory in use after each.
+    `change_bytes` is positive for an allocation, negative for a release. `operator` is an index in `operators`.
+    Unknown numbers are -1.
     """
 
     device: int
@@ -90,7 +91,8 @@ class MemoryTrace:
 
 @dataclass(frozen=True)
 class OperatorChange:
-    """The memory of an operator in the windows. `net_bytes` is `allocated_bytes` minus `released_bytes`."""
+    """The memory of an operator, summed over the detailed windows. `allocations` is the number of its allocations,
+    `largest_bytes` the largest of them. `net_bytes` is `allocated_bytes` minus `released_bytes`."""
 
     operator: str
     allocations: int
@@ -120,10 +122,10 @@ class LiveBlock:
 @dataclass(frozen=True)
 class LiveMemory:
     """The live memory at `at_ns`, the time of an event. `blocks` are the largest blocks; `known_bytes` is the sum over
-    all `count` known blocks. `step` is None outside of steps.
+    all `count` known blocks. `step` is None outside of steps, `reserved_bytes` None if unknown.
 
-    `before_bytes` is allocated memory without a known block: it was allocated before the window. Without addresses no
-    block is known, and `allocated_bytes` is relative to the lowest level of the trace.
+    `before_bytes` is allocated memory without a known block: it was allocated before the window. Without addresses
+    no block is known, and `allocated_bytes` is relative to the lowest level of the trace.
     """
 
     at_ns: int

@@ -22,8 +22,8 @@ _COLUMNS = ("start_ns", "source", "metric", "value")
 
 @dataclass(frozen=True)
 class StepScale:
-    """A converter of times to positions on an axis of steps: step 7 extends from 7.0 to 8.0. Without steps, it gives
-    seconds.
+    """A converter of times to positions on an axis of steps: step 7 extends from 7.0 to 8.0. `number` are the steps,
+    `start_ns` and `end_ns` their times. Without steps, the position of a time is its number of seconds.
     """
 
     number: Ints

@@ -1,1 +1,1 @@
-"""Operators, kernels and modules: sums, groups, operations and bytes."""
+"""What rules and pages know of operators, kernels and modules: sums, groups, operations and bytes."""

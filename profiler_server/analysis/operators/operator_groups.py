@@ -34,8 +34,8 @@ NO_MODULE = "(outside of every module)"
 
 @dataclass(frozen=True)
 class GroupTable:
-    """One grouping. Its figures cover the training steps with the numbers `steps`. `outside`: the figures also include
-    work outside of all steps. `measure`: the shares are of host or of device time.
+    """The table of one grouping. Its figures cover the steps with the numbers `steps`. `outside` means that the
+    figures also include work outside of all steps. `measure` says whether the shares are of host or of device time.
     """
 
     rows: pa.Table
@@ -46,7 +46,8 @@ class GroupTable:
 
 @dataclass(frozen=True)
 class Group:
-    """A way to group: `name` is the key column, and `search_in` are the columns that a search compares."""
+    """A way to group the operator table: `name` is the key column, `search_in` are the columns that a search
+    compares, and `tabulate` makes the table of a rank and a range of steps (None for all steps)."""
 
     name: str
     search_in: tuple[str, ...]
@@ -174,8 +175,8 @@ SEPARATOR = "."
 
 @dataclass(frozen=True)
 class ModuleNode:
-    """One module; parents precede their children. Times are self times of operators, so a level sums to the level
-    above.
+    """One module; parents precede their children. Times are self times of operators, summed over the steps that were
+    chosen, so a level sums to the level above.
 
     `device_ns` and `host_ns` include inner modules; `own_device_ns` and `own_host_ns` do not. `share_frac` is of the
     total, on the device if the device had work.

@@ -36,7 +36,8 @@ _KERNEL_COLUMNS = (
 
 @dataclass(frozen=True)
 class TypeRow:
-    """One family of operators. `operators` is the number of distinct operators."""
+    """One family of operators. `operators` is the number of distinct operators, `count` the number of calls. Times
+    are totals over all steps of the detailed windows."""
 
     type: str
     operators: int
@@ -173,7 +174,8 @@ def _sort(data: pa.Table, measures: Sequence[str], keys: Sequence[str]) -> pa.Ta
 
 @dataclass(frozen=True)
 class DeviceStep:
-    """Device work of one step. `total_ns` is from first start to last end, `wait_ns` the part of it without work."""
+    """The device work of one step: `count` pieces. `total_ns` is from the first start to the last end, `busy_ns` the
+    part of it with work, `wait_ns` the part without."""
 
     step: int
     count: int

@@ -1,4 +1,4 @@
-"""Clock offsets of several hosts, from collectives that all ranks leave together."""
+"""Clock offsets of several hosts, so that times of ranks compare; from collectives that all ranks leave together."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ class _Place:
 
 @derived(reads=lambda ranks: tuple((rank.steps, rank.step_ns, rank.calls) for rank in ranks))
 def find_slow_call(ranks: Sequence[RankSummary]) -> SlowCall | None:
-    """Return the collective that exceeds its expected time most. Steps with a standstill are left out.
+    """Return the collective of the step that exceeds its expected time most. Steps with a standstill are left out.
 
     None if no call is much slower than similar calls, or if the calls are not comparable.
     """

@@ -40,8 +40,10 @@ class RankEnd:
     """The end of one rank. `by` is the exception that ended it, "" for none. `death` is how its process ended while it
     recorded.
 
-    Decisions use `by`; `shown` is the redacted form of `by` for display. `place` is the rank's last position in the
-    training. `settles`: the process ended so recently that the reason may still be written.
+    Decisions use `by`; `shown` is the redacted form of `by` for display. `ended_unix_ns` and `died_unix_ns` are the
+    times at which its recording and its process ended. `place` is the rank's last position in the training, None if
+    unknown, and `since_unix_ns` is the time since which it was there. `settles`: the process ended so recently that
+    the reason may still be written.
     """
 
     rank: int
@@ -78,7 +80,8 @@ def find_end(run: Run) -> End | None:
 
 
 def count_ended(run: Run) -> int:
-    """Return the number of steps of a job: the largest number over its first eight ranks; 0 for a job without steps."""
+    """Return how many steps of a job have ended: the largest number over its first eight ranks; 0 for a job without
+    steps."""
     return max((_count_steps(run.read_rank(number)) for number in run.ranks[:8]), default=0)
 
 

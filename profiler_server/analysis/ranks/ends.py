@@ -31,11 +31,11 @@ class Hang:
     """The first collective of a group that did not end; for the causes `behind`, `lost` and `failed`, the communicator
     that hangs.
 
-    `missing` are ranks that never entered the collective; `waiting` are the ranks inside. `last` maps a missing rank to
-    its last earlier call and the number of this call, if known. For a `pair`, a send or receive, `last` is the call of
-    the rank that waits longest. `differing` describes the calls of the ranks whose call does not match. For a hang from
-    NCCL's status, `told` is the whole sentence, and ranks are numbered within the communicator.
-    """
+    `group` is PyTorch's name of the group, `label` its description, and `sequence` the number of the collective in the
+    group. `missing` are ranks that never entered the collective; `waiting` are the ranks inside. `last` maps a missing
+    rank to its last earlier call and the number of this call, if known. For a `pair`, a send or receive, `last` is the
+    call of the rank that waits longest. `differing` describes the calls of the ranks whose call does not match. For a
+    hang from NCCL's status, `told` is the whole sentence, and ranks are numbered within the communicator."""
 
     group: str
     label: str
@@ -82,7 +82,8 @@ class Meeting:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """`ranks` skipped a collective that other ranks entered. `then` are processes that a signal ended afterwards."""
+    """The end of a job in which `ranks` skipped the collective of `meeting`, which other ranks entered. `then` are
+    processes that a signal ended afterwards."""
 
     ranks: tuple[int, ...]
     meeting: Meeting
@@ -91,7 +92,8 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """`ranks` called `called`, where the other ranks made the call of `meeting`. All ranks must make the same call."""
+    """The end of a job in which `ranks` called `called`, where the other ranks made the call of `meeting`. All ranks
+    must make the same call. `then` is as in `LeftOut`."""
 
     ranks: tuple[int, ...]
     called: Collective
@@ -101,10 +103,10 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception of a script.
+    """The end of a job by an exception of a script, whose text is `error`.
 
-    `ranks` are those that raised it; empty for a job of one process. `lost` is the number of other ranks that only lost
-    their connection. `steps` is the number of finished steps on the rank that raised first.
+    `ranks` are those that raised it; empty for a job of one process. `lost` is the number of other ranks that only
+    lost their connection. `steps` is the number of finished steps on the rank that raised first.
     """
 
     ranks: tuple[int, ...]
@@ -124,7 +126,7 @@ class Death:
 
 @dataclass(frozen=True)
 class Killed:
-    """The first process that died, after `steps` steps.
+    """The end of a job by the death of one process, the first that died, after `steps` finished steps of its rank.
 
     `lost` is the number of ranks that lost their connection. `ended` is the number of processes that ended later.
     """
@@ -137,9 +139,10 @@ class Killed:
 
 @dataclass(frozen=True)
 class CutOff:
-    """`ranks` died, and which of them died first is unknown; `ranks` is empty for a job of one process.
+    """The end of a job in which `ranks` died, and which of them died first is unknown; `ranks` is empty for a job of
+    one process.
 
-    `signal` ended all of them; None if unknown.
+    `signal` ended all of them; None if unknown. `steps` is the number of finished steps of one of them.
     """
 
     ranks: tuple[int, ...]
@@ -149,7 +152,7 @@ class CutOff:
 
 @dataclass(frozen=True)
 class Severed:
-    """Ranks whose communication failed, while no rank had an error of its own.
+    """The end of a job in which the communication of `ranks` failed, while no rank had an error of its own.
 
     `error` and `steps` are those of the rank that failed first.
     """

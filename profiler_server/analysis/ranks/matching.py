@@ -38,9 +38,9 @@ from profiler_server.facts.ranks import Clock
 class Matched:
     """The calls of all ranks, one row per call and rank. `row_of` is the index of the row's rank in `ranks`.
 
-    `call` is the number of the collective. `begin_ns` is the time at which the rank began to wait, and `end_ns` the
-    time at which it left, on its own clock. If `is_clocked`, `arrival_ns` and `left_ns` are the same times on a common
-    clock of the group.
+    `call` is the number of the collective, of `count` collectives in all. `kind` is an index in `kinds`, which are
+    (group, name). `begin_ns` is the time at which the rank began to wait, and `end_ns` the time at which it left, on
+    its own clock. If `is_clocked`, `arrival_ns` and `left_ns` are the same times on a common clock of the group.
 
     If the ranks did not meet, `apart_ns` maps each rank to the time from its first to its last meeting. The calls of
     these ranks are not matched, and neither are the calls of `strangers`.

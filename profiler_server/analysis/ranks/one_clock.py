@@ -62,7 +62,8 @@ class RankClock:
         return self.anchor_ns + round(since / (1 + self.drift))
 
     def behind(self, between: RankClock) -> RankClock:
-        """Return this clock relative to the first rank. `self` is relative to the rank of the clock `between`."""
+        """Return this clock as relative to the first rank, where it is now relative to the rank of the clock
+        `between`."""
         if between.known == "reference":
             return self
         onto = int(between.place(np.array([self.anchor_ns + self.shift_ns], np.int64))[0])

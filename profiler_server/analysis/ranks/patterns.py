@@ -149,7 +149,8 @@ def _find_longest(together: StepsTogether, rank: int, step: int) -> int:
 
 
 def find_handover(comparison: RankComparison, ranks: Sequence[int], steps: Ints, late_ns: Floats) -> Handover | None:
-    """Return the step after which another rank is the last one; None if the last rank is not clear on both sides."""
+    """Return the step from which on another rank comes last, and both ranks; None if the last rank is not clear on
+    both sides."""
     if comparison.is_hidden:
         return None
     is_last = np.argmax(late_ns, axis=0)[None, :] == np.arange(len(ranks))[:, None]

@@ -46,10 +46,10 @@ _COLUMNS = (
 class RankSummary(RankFigures):
     """One rank with the data for its comparison with other ranks.
 
-    `track` has every training step, for the map. `together` has the averaged steps, for the comparison with other
-    ranks. `moment` and `standing` are its last position in the training, from the manifest. `unusual` are the steps
-    that the average omits because of a detailed window or a standstill. `standstills` are those after which the rank
-    went on. `is_read` is False if its manifest is damaged.
+    `track` has every training step, for the map. `together` has the steady steps, for the comparison with other
+    ranks. `calls` are its collectives, None if not recorded. `moment` and `standing` are its last position in the
+    training, from the manifest. `unusual` are the steps that the average omits because of a detailed window or a
+    standstill. `standstills` are those after which the rank went on. `is_read` is False if its manifest is damaged.
     """
 
     state: RunState
@@ -216,7 +216,7 @@ def _read_starved(rank: RankRun) -> float:
 
 
 def read_task(task: Task) -> list[RankSummary]:
-    """Read the ranks of a task, which another process has asked for."""
+    """Return the summaries of a task's ranks. A process that reads ranks for another process calls this."""
     return _MANY.read_task(task)
 
 

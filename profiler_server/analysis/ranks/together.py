@@ -29,12 +29,12 @@ Small = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class RankSteps:
-    """The averaged steps of one rank, or in a long run a selection of them. Objects are compared by identity.
+    """The steady steps of one rank, or in a long run a selection of them. Objects are compared by identity.
 
-    `parts_ns` is (phases, steps), in the order of PHASE_NAMES. `collecting_ns` is garbage collection within the steps.
-    `between_ns` is work before each step and after the step before, such as an evaluation. `meeting_ns` is the time
-    from the end of the last collective of the previous step to the end of the last collective of this step. It is NaN
-    if either end is unknown, or if work between the two steps is unknown.
+    `parts_ns` is (phases, steps), in the order of PHASE_NAMES. `collecting_ns` is garbage collection within the
+    steps. `between_ns` is work before each step and after the step before, such as an evaluation. `meeting_ns` is
+    the time from the end of the last collective of the previous step to the end of the last collective of this step.
+    It is NaN if either end is unknown, or if work between the two steps is unknown.
     """
 
     step: Ints
@@ -50,10 +50,11 @@ NO_STEPS = RankSteps(np.empty(0, np.int64), np.empty((len(PHASE_NAMES), 0), np.f
 
 @dataclass(frozen=True, eq=False)
 class StepsTogether:
-    """The steps that all of `ranks` have. Ranks that ended early are left out. `parts_ns` is (phases, ranks, steps).
+    """The steps that all of `ranks` have. Ranks that ended early are left out. `parts_ns` is (phases, ranks, steps),
+    the other times are (ranks, steps), as in `RankSteps`.
 
-    `between_ns` is a rank's time between its steps, minus the shortest such time of all ranks: time that every rank
-    spends between steps makes no rank wait. `meeting_ns` is (ranks, steps), as in `RankSteps`.
+    Only `between_ns` differs: it is a rank's time between its steps, minus the shortest such time of all ranks,
+    because time that every rank spends between steps makes no rank wait.
     """
 
     ranks: tuple[int, ...]
@@ -93,7 +94,7 @@ class StepsTogether:
 
 
 def read_steps(train: pa.Table, selection: StepSelection, between_ns: Ints) -> RankSteps:
-    """Return the averaged steps of a table of training steps. `between_ns` is the work before each step."""
+    """Return the steady steps of a table of training steps. `between_ns` is the work before each step."""
     chosen = np.flatnonzero(selection.kept)
     every = 1 << max(-(-len(chosen) // MOST_STEPS) - 1, 0).bit_length()
     chosen = chosen[choose_steps(selection.step[chosen], every)]

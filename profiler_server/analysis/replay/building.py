@@ -1,4 +1,5 @@
-"""Build the graph of a window: number its nodes, then find each node's dependencies and the host time before it."""
+"""Building of the graph of a window: its nodes are numbered, then each node's dependencies and the host time before
+it are found."""
 
 from __future__ import annotations
 

@@ -32,11 +32,12 @@ _MOST_EXAMPLES = 3
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The pieces of the path in time order, with times since the run's epoch. `kind` is an index in `KINDS`; `slice_id`
-    is -1 without a slice.
+    """The pieces of the path in time order, with times since the run's epoch. `kind` is an index in `KINDS`;
+    `slice_id`, `track` and `depth` are those of a piece's slice, -1 without a slice.
 
-    `examples` are the names with the most time of each kind. `waits_ns` is the time in ns that the device waits for the
-    host, by name, for the names with the most time.
+    `steps` is the number of steps on the path, `left_out` the number of the window's steps before it. `examples` are
+    the names with the most time of each kind. `waits_ns` is the time in ns over all steps that the device waits for
+    the host, by name, for the names with the most time.
     """
 
     steps: int

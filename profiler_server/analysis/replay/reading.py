@@ -1,4 +1,4 @@
-"""Replay a window with the changes that rules use for predictions. Each change has a poor, a usual and the best
+"""Replays of a window with the changes that rules use for predictions. Each change has a poor, a usual and the best
 version.
 
 A function for a change returns None if the window has no work for the change, or if the replay of the window is not
@@ -81,7 +81,7 @@ def join_update(trial: Trial) -> Gain | None:
 def batch_launches(trial: Trial) -> Gain | None:
     """Return the savings if compilation or CUDA graphs launch many kernels at once; None if the replay is not valid.
 
-    The host time in operators, in launches and in the Python code between them shrinks to a fraction.
+    The host time in operators, in launches and in the Python code between them then shrinks to a fraction.
     """
     graph, window = trial.graph, trial.window
     owner = graph.host.owner

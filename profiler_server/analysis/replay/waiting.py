@@ -1,4 +1,4 @@
-"""Points of a thread at which the thread may wait, and waits of one stream for another."""
+"""What waits in a window, for its graph: points at which a thread may wait, and waits of one stream for another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _COPY = re.compile("Memcpy")
 
 @dataclass(frozen=True)
 class Points:
-    """Points of all threads, each thread in order: the slice (-1 for a mark), the kind, and the times of a point."""
+    """Points of all threads, each thread in order: the thread (`track`), the slice (`row`, -1 for a mark), the kind,
+    and the times of a point."""
 
     track: Ints
     row: Ints

@@ -1,4 +1,4 @@
-"""The slices of the detailed steps as arrays: threads that launch work, their calls, and device work."""
+"""The slices of the detailed steps as arrays, for the graph: threads that launch work, their calls, and device work."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ _LAUNCHING = re.compile(r"Launch|Memcpy|Memset", re.IGNORECASE)
 class Window:
     """The slices (rows) of some whole steps, ordered by start. References between rows are indexes in these arrays.
 
-    `parent` is the slice around a row on its track; `launch` is the call that launched device work; both are -1 for
-    none. `name` and `args` are indexes in `names` and `texts`, -1 for none. `message_bytes` is the size of a
-    collective, -1 if unknown.
+    `ids` are the ids of the slices in the trace. `parent` is the slice around a row on its track; `launch` is the call
+    that launched device work; both are -1 for none. `name` and `args` are indexes in `names` and `texts`, -1 for none.
+    `sequence` is the number of the backward node that an operator makes or runs, -1 for none. `message_bytes` is the
+    size of a collective, -1 if unknown. `left_out` is the number of the window's first steps that are left out.
     """
 
     ids: Ints
@@ -98,7 +99,7 @@ class Window:
 
 
 def read_window(rank: RankRun) -> Window | None:
-    """Return the last detailed steps of a rank; None if no step or no slice was recorded in detail.
+    """Return the detailed steps of a rank's last window; None if no step or no slice was recorded in detail.
 
     Only the last window is read, because the time between two windows is unknown. Raises as `RankRun.table` does.
     """

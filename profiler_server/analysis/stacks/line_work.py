@@ -197,7 +197,7 @@ _THIRDS = 3
 
 @dataclass(frozen=True)
 class Third:
-    """A third of the averaged steps: its start, the number of its middle step, and its mean time per step by phase."""
+    """A third of the steady steps: its start, the number of its middle step, and its mean time per step by phase."""
 
     start_ns: int
     step: int
@@ -222,8 +222,8 @@ def part_steps(steps: Steps) -> tuple[Third, ...]:
 def read_line_course(
     rows: pa.Table, thirds: Sequence[Third], find_key: Callable[[tuple[Frame, ...]], K | None]
 ) -> dict[K, LineCourse]:
-    """Return how the time of each key (a function or line) changes over the run. `rows` are samples of the training
-    thread in the averaged steps, in known phases.
+    """Return how the time of each key (a function or line) changes over the run; empty without samples. `rows` are
+    samples of the training thread in the steady steps, in known phases.
     """
     if not rows.num_rows or len(thirds) < _THIRDS:
         return {}

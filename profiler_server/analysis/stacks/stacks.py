@@ -40,8 +40,9 @@ OfStage = Mapping[tuple[Stack, int], int]
 
 @dataclass(frozen=True)
 class Stacks:
-    """The samples of the averaged steps by stack. `stages` are keyed by DataLoader number and stage; the number is None
-    if the training thread makes the batches. `loop` are the functions of the training loop.
+    """The samples of the steady steps: the number of samples by stack, for each phase and each stage. `stages` are
+    keyed by DataLoader number and stage; the number is None if the training thread makes the batches. `loop` are the
+    functions of the training loop.
     """
 
     phases: Mapping[str, Mapping[Stack, int]]

@@ -1,1 +1,1 @@
-"""The time of steps: outliers, stability, interruptions, compilations, windows."""
+"""What rules and pages know of the time of steps: outliers, stability, interruptions, compilations, windows."""

@@ -40,7 +40,8 @@ def read_interruptions(rank: RankRun) -> Interruptions:
 
 
 class StepCauses:
-    """Interruptions of the training steps, compared with their usual time in a step."""
+    """The interruptions of the training steps, compared with their usual time in a step. They explain why a step
+    took long."""
 
     def __init__(self, found: Interruptions, starts: Ints, ends: Ints, kept: Mask) -> None:
         self._found = found
@@ -51,11 +52,10 @@ class StepCauses:
         self._usual: dict[int, float] = {}
 
     def find(self, step: int, excess_ns: float) -> tuple[Held, int] | None:
-        """Return the interruption that took at least half of the excess of a step, and its time in ns. Of nested ones,
-        the innermost counts.
+        """Return the interruption that took at least half of the excess of the step with the index `step`, and its time
+        in ns. Of nested ones, the innermost counts.
 
-        `step` is an index. If no single interruption took that much, several of one kind may have taken it together.
-        Otherwise None.
+        If no single interruption took that much, several of one kind may have taken it together. Otherwise None.
         """
         rows = np.flatnonzero(self._at == step)
         best: tuple[int, int, int] | None = None
@@ -211,7 +211,8 @@ def explain_windows(manifest: RankManifest) -> tuple[WindowReason, ...]:
 
 
 def find_reasons(manifest: RankManifest) -> tuple[tuple[Window, str], ...]:
-    """Return the windows that opened by themselves, each with half a sentence, such as "step 412 took 6.1× the median".
+    """Return the windows that opened by themselves, each with the reason as half a sentence, such as "step 412 took
+    6.1× the median".
 
     The text comes from the last request of the same kind before the window; "" without one.
     """

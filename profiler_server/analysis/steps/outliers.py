@@ -1,4 +1,4 @@
-"""Training steps that took much longer than the others, each with the cause of the extra time."""
+"""Training steps that took much longer than the other steps, each with the cause of the extra time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ Cause = Literal["stood", "held", "validation", "warm_up", "window", "loader_star
 
 @dataclass(frozen=True)
 class Outlier:
-    """One slow step. `phase` grew most, by `phase_excess_ns` over its median. `cause` is the reason, if known.
+    """One slow step. `ratio` is its duration divided by the median step. `phase` grew most, by `phase_excess_ns` over
+    its median. `cause` is the reason, "phase" if only the phase is known.
 
-    `held` is the named interruption, such as a checkpoint or a compilation, that took at least half of the excess.
-    `held_ns` is its time.
+    `held` is the named interruption, such as a checkpoint or a compilation, that took at least half of the excess, None
+    without one. `held_ns` is its time. `is_warm_up` means that the step is in no average because it is of the warm-up.
     """
 
     step: int
@@ -42,8 +43,8 @@ class Outlier:
 
 @dataclass(frozen=True)
 class Outliers:
-    """The outliers among the steps. `shown` are the slowest, slowest first, of `count` outliers. `limit_ns` is the
-    shortest duration of an outlier.
+    """The outliers among the steps. `count` is the number of all outliers; `shown` are the slowest of them, slowest
+    first. `limit_ns` is the duration beyond which a step is an outlier, None with too few steps.
 
     `by_bulk` is true if the limit follows from the 90th percentile of the steps, not from their deviations.
     """
@@ -55,8 +56,8 @@ class Outliers:
 
 
 def list_outliers(steps: pa.Table, limit: int = 20, interruptions: Interruptions = NOTHING) -> Outliers:
-    """Return the outliers among training steps, measured against the median and deviation of the averaged steps. At
-    most `limit` are shown.
+    """Return the outliers among training steps, measured against the median and deviation of the steady steps. At most
+    `limit` are shown.
 
     If an interruption of the rank explains an outlier, the interruption is its cause.
     """

@@ -54,7 +54,8 @@ MOST_WINDOWS = 60
 
 @dataclass(frozen=True)
 class PhaseSpread:
-    """One phase over the averaged steps. `carrier` is the step with most of the phase's time, None if it is spread."""
+    """One phase over the `steps` steady steps. `share_frac` is its share of the mean step. `p95_ns` is None with few
+    steps. `carrier` is the step with most of the phase's time, None if the time is spread over steps."""
 
     name: str
     steps: int
@@ -79,8 +80,8 @@ class Stability:
 
 @dataclass(frozen=True)
 class Band:
-    """Percentiles of the step duration along the run, one value per section of steps. `step` is the middle of each
-    section.
+    """Percentiles of the step duration along the run, one value per section of `window_steps` steps. `step` is the
+    middle step of each section.
 
     Empty if the run has fewer steps than one section.
     """
@@ -92,7 +93,7 @@ class Band:
 
 
 def summarize_spread(steps: pa.Table) -> tuple[PhaseSpread, ...]:
-    """Return one row per phase, in step order; empty without averaged steps. The means sum to the mean step."""
+    """Return one row per phase, in step order; empty without steady steps. The means sum to the mean step."""
     selection = select_steps(steps)
     kept = selection.kept
     if not kept.any():
@@ -118,7 +119,7 @@ def _find_carrier(numbers: Ints, values: Ints) -> int | None:
 
 
 def summarize_stability(steps: pa.Table) -> Stability:
-    """Return jitter and trend of the averaged steps."""
+    """Return jitter and trend of the steady steps."""
     selection = select_steps(steps)
     durations = selection.duration_ns[selection.kept]
     if len(durations) < 2:
@@ -171,7 +172,7 @@ def count_micro_batches(steps: pa.Table) -> int:
 
 
 def measure_throughput(steps: pa.Table) -> float | None:
-    """Return samples per second over the averaged steps; None if no batch had a known size."""
+    """Return samples per second over the steady steps; None if no batch had a known size."""
     kept = select_steps(steps).kept
     train = train_steps(steps)
     samples = int(read_integers(train, "samples", absent=0)[kept].sum())
@@ -181,8 +182,8 @@ def measure_throughput(steps: pa.Table) -> float | None:
 
 @dataclass(frozen=True)
 class Beyond:
-    """Steps that a chart cuts off: their numbers `step` and their times. `peak_ns` is the longest step that the chart
-    shows.
+    """Steps that a chart cuts off at the top: their numbers `step` and their times. `peak_ns` is the longest step
+    that the chart shows.
     """
 
     peak_ns: int

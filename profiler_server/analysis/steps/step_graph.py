@@ -118,7 +118,8 @@ def _name_group(name: str) -> str:
 
 @dataclass(frozen=True)
 class DevicePhases:
-    """Mean ns per phase over the measured steps, in step order. Phases that do not occur are left out."""
+    """The device's time in each phase per step, as means in ns over the `steps` measured steps, in step order.
+    Phases without device time are left out."""
 
     steps: int
     means_ns: tuple[tuple[str, float], ...]

@@ -40,10 +40,10 @@ from profiler_server.facts.ranks import JobSlowdown
 
 @derived(reads=lambda run, ranks: (run, *((rank.rank, rank.together) for rank in ranks if rank.steps)))
 def recall_what_if(run: Run, ranks: Sequence[RankSummary]) -> JobSlowdown | None:
-    """Return the times of a job if its ranks were alike, over all steps of the ranks; None for one rank.
+    """Return the slowdown of a job against one whose ranks are alike, over all steps of the ranks; None for one rank.
 
-    If a trace has the operations of a job, these are replayed. Otherwise the steps are compared. Unreadable ranks are
-    left out.
+    If a trace has the operations of a job, these are replayed. Otherwise the steps are compared. Unreadable ranks
+    are left out.
     """
     if len(run.ranks) < 2:
         return None

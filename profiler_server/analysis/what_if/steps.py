@@ -53,7 +53,7 @@ class JobSteps:
 
 def weigh_steps(job: JobSteps) -> JobSlowdown:
     """Return the slowdown of a job compared with ranks that are alike, and its causes; or the reason why there are
-    none.
+    no such figures.
     """
     ranks, steps = job.step_ns.shape
     if ranks < 2 or steps < LEAST_WEIGHED_STEPS:

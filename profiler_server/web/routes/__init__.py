@@ -1,4 +1,5 @@
-"""Routes by subject. Each module that declares `ROUTER`, a FastAPI router, is found; no list names it.
+"""Routes of the server, a module per subject. Each module that declares `ROUTER`, a FastAPI router, is found; no list
+names it.
 
 The modules do not import each other.
 """

@@ -1,4 +1,4 @@
-"""Two runs side by side: the parts of the step that changed, and whether the change exceeds the noise."""
+"""The routes that compare two runs: the parts of the step that changed, and whether the change exceeds the noise."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ class Line:
 
 @dataclass(frozen=True)
 class CompareView:
-    """The context of `compare.html`. If there is nothing to compare, `sentence` is empty and `notice` is set.
+    """The context of `compare.html`. `a` and `b` are the ids of the compared runs, `runs` those to choose from. If
+    there is nothing to compare, `sentence` is empty, `step` is None and `notice` is set.
 
-    `outcome` describes which advice of A was followed in B, and the effect of this advice.
+    `outcome` describes which advice of A was followed in B, and the effect of this advice; empty for none.
     """
 
     a: str

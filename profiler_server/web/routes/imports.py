@@ -1,7 +1,6 @@
-"""Make runs from trace files that a browser uploads.
+"""The routes that make runs from trace files that a browser uploads.
 
-The guard in front of all routes refuses requests from pages of other sites.
-"""
+The guard in front of all routes refuses requests from pages of other sites."""
 
 from __future__ import annotations
 
@@ -19,7 +18,9 @@ from profiler_server.web.uploads.receiving import Receiver, TooLargeError, find_
 
 @dataclass(frozen=True)
 class ImportStatus:
-    """An import. `href` is the address of its run, null until it exists. `ahead` counts the imports before it."""
+    """An import as the API shows it. `state` is waiting, importing, done, failed or cancelled. `run_id` and `href`,
+    the address of its run, are null until the run exists; `error` is null without one. `ahead` counts the imports
+    that run before it."""
 
     id: str
     state: str

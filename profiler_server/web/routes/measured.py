@@ -1,4 +1,4 @@
-"""Measurements of a run: its queues, stages and workers, its ranks side by side, its memory at a moment."""
+"""Routes with measurements of a run: its queues, stages and workers, its ranks side by side, its memory at a moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator table of a run: by type, operator, kernel, host order or module; as JSON or CSV."""
+"""The route of a run's operator table: by type, operator, kernel, host order or module; as JSON or CSV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of runs, and their verdicts. The verdicts are judged after the list is shown."""
+"""The page with the list of runs, and the route of their verdicts. The verdicts are judged after the list is shown."""
 
 from __future__ import annotations
 
@@ -68,8 +68,10 @@ class RunLine:
 
 @dataclass(frozen=True)
 class RunList:
-    """The context of `runs.html`. `quoted_dir` is the base directory quoted for a command. `upload_limit_bytes` is 0 if
-    uploads are off.
+    """The context of `runs.html`. `lines` are the runs of the shown page, `total` is the number of all runs, `unread`
+    of those that are not read yet, and `unreadable` are folders that cannot be read. `cut` says where the search for
+    runs stopped early, "" if it did not. `quoted_dir` is the base directory quoted for a command. `upload_limit_bytes`
+    is 0 if uploads are off.
 
     `upload_names` is the regular expression for names of trace files; `upload_suffixes` are the suffixes in words.
     """
@@ -148,7 +150,7 @@ def show_verdict(entry: RunEntry, find: Callable[[RunEntry], Panel | None]) -> V
 
 
 def parse_query(given: Mapping[str, str]) -> RunQuery:
-    """Read the query of the page. Raises OptionError or BadQueryError."""
+    """Return the query of the page as a selection of runs. Raises OptionError or BadQueryError."""
     return RunQuery(
         q=given.get("q", ""),
         state=given.get("state") or None,  # type: ignore[arg-type]  # checked by RunQuery

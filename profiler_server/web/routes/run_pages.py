@@ -62,7 +62,7 @@ def _is_run(services: Services, run_id: str) -> bool:
 
 @dataclass(frozen=True)
 class PageAddress:
-    """The target of a request: run, page, path and query."""
+    """The target of a request for a page: the run, the page (`slug`, "" for Overall), and path and query of the URL."""
 
     run_id: str
     slug: str
@@ -143,7 +143,7 @@ def _view_filter(rank: RankRun, steps: StepRange | None, problem: str, page: Pag
 
 
 def choose_rank(text: str | None, ranks: tuple[int, ...]) -> int:
-    """Return the rank that a query requests, by default the first. Raises BadQueryError or RunNotFoundError."""
+    """Return the rank that a query requests; without a request, the first. Raises BadQueryError or RunNotFoundError."""
     if not ranks:
         raise RunNotFoundError("This run has no rank folder yet; it shows as soon as the first rank writes")
     if text is None or text == "":
@@ -161,7 +161,8 @@ def _name_ranks(ranks: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True)
 class WindowOrder:
-    """A detailed window as written to control.json: the first step and the number of steps."""
+    """A detailed window as written to `file`, a path below the run's folder: the first step and the number (`count`)
+    of steps."""
 
     first: int
     count: int

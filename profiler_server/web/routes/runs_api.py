@@ -1,4 +1,4 @@
-"""Runs as data: all runs, and one run with its ranks."""
+"""Routes with runs as data: all runs, and one run with its ranks."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ ROUTER = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
 @dataclass(frozen=True)
 class RunItem:
-    """One run. Times are ns, shares are fractions, and a missing value is null. `delta_frac` is relative to the run
-    `previous_id`.
+    """One run. Times are ns, shares are fractions, and a missing value is null. `step_p50_ns` is the median of its
+    steady steps, `data_wait_frac` the share of these steps that is data wait. `delta_frac` is the change of the
+    median step relative to the run `previous_id`.
     """
 
     id: str
@@ -51,7 +52,8 @@ class RunItem:
 
 @dataclass(frozen=True)
 class RunItems:
-    """A page of runs. `cut` describes where the search for runs stopped, empty if it was complete."""
+    """A page of runs: `page` of `pages`, from 1. `total` is the number of runs on all pages, `unreadable` are
+    folders that cannot be read. `cut` describes where the search for runs stopped, empty if it was complete."""
 
     runs: tuple[RunItem, ...]
     page: int
@@ -100,7 +102,8 @@ def _describe(services: Services, entry: RunEntry) -> RunItem:
 
 
 def _peek_end(services: Services, entry: RunEntry) -> str:
-    """Return how a failed or crashed job ended, "" if that is not known yet; then start to find it out."""
+    """Return how a failed or crashed job ended, as a sentence. "" for any other job, and if the end is not known
+    yet; then it is judged in the background."""
     if entry.shown_state not in ("failed", "crashed"):
         return ""
     try:

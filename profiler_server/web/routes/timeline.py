@@ -1,4 +1,4 @@
-"""The timeline's data: metadata, tiles, search, slices, and the download as a trace."""
+"""The routes of a timeline's data: metadata, tiles, search, slices, and the download as a trace."""
 
 from __future__ import annotations
 

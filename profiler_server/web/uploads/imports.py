@@ -1,4 +1,4 @@
-"""Imports by the server. Each runs in a separate process, so that pages stay quick."""
+"""Imports of uploaded trace files into runs. Each runs in a separate process, so that pages stay quick."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ _DEADLY = f"{MOST_TRIES} servers ended while they imported this; try `profiler-s
 
 @dataclass(frozen=True)
 class Import:
-    """One import. `run_id` is set once the import is done, `error` if it failed or was cancelled.
+    """One import. `files` are the names of its files. `run_id` is None until the import is done, `error` is None unless
+    it failed or was cancelled.
 
     `progress_frac` is the fraction of the files that were read.
     """
@@ -78,7 +79,7 @@ class Import:
 
 
 class Imports:
-    """The imports of a server, and their states. Several threads may use it.
+    """The imports of a server, and their states. They run one at a time. Several threads may use it.
 
     `on_made` is called once a run exists, before the import is reported as done.
     """
@@ -96,7 +97,7 @@ class Imports:
         self._is_closing = False
 
     def resume(self) -> None:
-        """Import the uploads that an earlier server accepted but did not import.
+        """Put the uploads that an earlier server accepted but did not import into the queue of imports.
 
         Scratch folders of servers that have ended are removed first.
         """
@@ -126,7 +127,8 @@ class Imports:
         remove_empty(folder.parent, self._base_dir)  # unless another upload is under way
 
     def start(self, folder: Path, files: Sequence[Path]) -> Import:
-        """Import the files of a folder made by `make_folder`. The folder is removed after the import."""
+        """Put the files of a folder made by `make_folder` into the queue of imports, and return the waiting import.
+        The folder is removed after the import."""
         waiting.accept(folder, files)
         return self._accept(folder, tuple(files))
 
@@ -158,7 +160,7 @@ class Imports:
         return job
 
     def close(self) -> None:
-        """Stop the running import. The next server resumes unfinished uploads."""
+        """Stop the running import and start no other. The next server imports the unfinished uploads."""
         with self._lock:
             self._is_closing = True
             pool, running = self._pool, self._running

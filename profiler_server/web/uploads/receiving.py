@@ -1,4 +1,5 @@
-"""Write the files of a multipart body to disk as they arrive, so that large files need no more memory than small ones."""
+"""Receiving of uploads: the files of a multipart body are written as they arrive, so that large files need no more
+memory."""
 
 from __future__ import annotations
 

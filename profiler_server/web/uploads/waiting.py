@@ -62,7 +62,8 @@ def _read_tries(file: Path) -> int:
 
 
 def forget_tries(folder: Path) -> None:
-    """Set the count of tries back to 0, if an import only stopped because the server was ended."""
+    """Set the count of an upload's tries back to 0. Callers do so if its import stopped because the server was
+    ended."""
     with suppress(OSError):
         remove_file(folder / _TRIES)
 

@@ -1,4 +1,5 @@
-"""Avoidable patterns (sightings) in a recorded window, one family of patterns per file.
+"""Avoidable patterns (sightings) in a recorded window, one family of patterns per file. Rules read how often a pattern
+occurs, and what its absence would save.
 
-Each `find_` function returns None for a window without its pattern.
+Each `find_` function returns the sighting of its pattern, and None for a window without the pattern.
 """

@@ -76,7 +76,8 @@ class _Joining:
 
 
 def find_larger_buckets(trial: Trial) -> Sighting | None:
-    """Find gradients that are reduced in several buckets. The gain is that of the best larger bucket size."""
+    """Return the sighting of gradients that are reduced in several buckets; None without them. The gain is that of
+    the best larger bucket size."""
     buckets = list_buckets(trial)
     if buckets is None:
         return None

@@ -36,7 +36,7 @@ _BETWEEN = re.compile(
 
 
 def find_unfused_pointwise(trial: Trial) -> Sighting | None:
-    """Find chains of elementwise kernels on a stream, outside of the update, in a model that is not compiled."""
+    """Return the sighting of chained elementwise kernels outside of updates; None without, or in a compiled model."""
     window, graph = trial.window, trial.graph
     nodes = trial.nodes(np.flatnonzero(window.kind == KERNEL))
     rows = graph.row[nodes]
@@ -65,7 +65,7 @@ def find_unfused_pointwise(trial: Trial) -> Sighting | None:
 
 
 def find_attention_by_hand(trial: Trial) -> Sighting | None:
-    """Find attention that is made of single operators: a softmax between two batched products."""
+    """Return the sighting of attention made of single operators, a softmax between two products; None without it."""
     window = trial.window
     found: list[Ints] = []
     for track in window.threads:
@@ -117,7 +117,7 @@ _NEUTRAL = re.compile(r"^aten::(detach_?|view|reshape|to|expand|empty|empty_like
 
 
 def find_per_parameter_loops(trial: Trial) -> Sighting | None:
-    """Find loops of operators over single parameters, such as norms for clipping or moving averages of weights."""
+    """Return the sighting of loops of operators over parameters, such as norms for clipping; None without loops."""
     window = trial.window
     calls = trial.list_calls(window.threads[0])
     calls = calls[~window.match(_NEUTRAL)[calls]]
@@ -147,7 +147,8 @@ def _find_runs(rows: Ints, wanted: Mask, least: int) -> list[Ints]:
 
 
 def find_update_loops(trial: Trial) -> Sighting | None:
-    """Find optimizer steps that loop over single parameters. Examples are names such as `Optimizer.step#Adam.step`."""
+    """Return the sighting of optimizer steps that loop over single parameters; None without them. Examples are names
+    such as `Optimizer.step#Adam.step`."""
     window = trial.window
     calls = trial.list_calls(window.threads[0])
     calls = calls[trial.is_updating(calls)]
@@ -166,7 +167,7 @@ _LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|nchw_to_nhwc|nh
 
 
 def find_misaligned_shapes(trial: Trial) -> Sighting | None:
-    """Find products of 16-bit numbers whose inner or last dimension is no multiple of 8."""
+    """Return the sighting of 16-bit products whose inner or last dimension is no multiple of 8; None without them."""
     window = trial.window
     rows = np.flatnonzero(window.match(_MATRICES))
     sizes = [_read_product(entry) for entry in trial.read_args(rows)]
@@ -210,7 +211,7 @@ def _name_sizes(trial: Trial, owners: np.ndarray) -> list[str]:
 
 
 def find_layout_copies(trial: Trial) -> Sighting | None:
-    """Find kernels around convolutions that only convert images from one memory layout to another."""
+    """Return the sighting of kernels that only convert images from one memory layout to another; None without them."""
     window = trial.window
     kernels = np.flatnonzero((window.kind == KERNEL) & window.match(_LAYOUT))
     if not len(kernels):
@@ -225,7 +226,7 @@ _CHECKPOINT = re.compile(r"^(CheckpointFunctionBackward|.*CheckpointFunctionBack
 
 
 def find_recorded_gradients(trial: Trial) -> Sighting | None:
-    """Find operators that record gradients although the window has no backward."""
+    """Return the sighting of operators that record gradients in a window without a backward; None without them."""
     window = trial.window
     operators = window.kind == OPERATOR
     if window.match(_BACKWARD)[operators].any():
@@ -240,7 +241,7 @@ def find_recorded_gradients(trial: Trial) -> Sighting | None:
 
 
 def find_checkpointing(trial: Trial) -> Sighting | None:
-    """Find forwards that the backward runs a second time, because the first results were not kept."""
+    """Return the sighting of forwards that the backward runs again, as no results were kept; None without them."""
     window = trial.window
     spans = np.flatnonzero(window.match(_CHECKPOINT) & (window.kind == OPERATOR))
     if not len(spans):

@@ -31,7 +31,8 @@ Masks = tuple[Ints, Ints, Mask]
 
 
 def find_small_copies(trial: Trial) -> Sighting | None:
-    """Find steps with many small copies to the device, each with its own launch."""
+    """Return the sighting of many small copies to the device, each with its own launch; None with few of them in a
+    step."""
     copies = trial.find_copies(TO_DEVICE)
     copies = copies[trial.read_bytes(copies) <= SMALL_COPY_BYTES]
     if len(copies) < LEAST_SMALL_COPIES * trial.window.steps:
@@ -40,21 +41,22 @@ def find_small_copies(trial: Trial) -> Sighting | None:
 
 
 def find_large_d2h(trial: Trial) -> Sighting | None:
-    """Find large results that are copied to the host in every step."""
+    """Return the sighting of large results that are copied to the host in every step; None without them."""
     copies = trial.find_copies(TO_HOST)
     copies = copies[trial.read_bytes(copies) >= LARGE_COPY_BYTES]
     return _describe_copies(trial, copies, low=0.5) if len(copies) >= trial.window.steps else None
 
 
 def find_built_on_cpu(trial: Trial) -> Sighting | None:
-    """Find tensors that the host makes and then copies, although the device could make them."""
+    """Return the sighting of tensors that the host makes and copies, although the device could make them; None
+    without."""
     copies, before = _list_with_previous(trial, trial.find_copies(TO_DEVICE), _FILLER)
     made = (before >= 0) & trial.window.match(_MADE)[before]
     return _describe_copies(trial, copies[made], low=0.5, near=before[made])
 
 
 def find_cast_before_copy(trial: Trial) -> Sighting | None:
-    """Find batches that the host casts to a wider type before the copy."""
+    """Return the sighting of batches that the host casts to a wider type before the copy; None without them."""
     copies, before = _list_with_previous(trial, trial.find_copies(TO_DEVICE), re.compile("(?!)"))
     cast = (before >= 0) & trial.window.match(_CAST)[before]
     copies, before = copies[cast], before[cast]
@@ -136,7 +138,7 @@ _ALLOCATE = re.compile(r"^(cuda|hip)(Malloc|Free|MemCreate|MemMap)$")
 
 
 def find_sync_points(trial: Trial) -> Sighting | None:
-    """Find operators that make the host wait for a value: `.item()`, `.cpu()`, `nonzero`, a tensor in an `if`."""
+    """Return the sighting of operators that make the host wait for a value, such as `.item()`; None without them."""
     waits = _find_waits(trial)
     window, row = trial.window, trial.graph.row
     copied = np.isin(row[waits], window.launch[trial.find_copies(TO_DEVICE)])
@@ -145,7 +147,7 @@ def find_sync_points(trial: Trial) -> Sighting | None:
 
 
 def find_explicit_synchronize(trial: Trial) -> Sighting | None:
-    """Find calls such as `torch.cuda.synchronize()` outside of every operator."""
+    """Return the sighting of calls such as `torch.cuda.synchronize()` outside of every operator; None without them."""
     waits = _find_waits(trial)
     window, row = trial.window, trial.graph.row
     alone = window.kind[trial.top[row[waits]]] != OPERATOR
@@ -153,12 +155,14 @@ def find_explicit_synchronize(trial: Trial) -> Sighting | None:
 
 
 def find_allocator_calls(trial: Trial) -> Sighting | None:
-    """Find memory that operators allocate from the driver or return to it while steps run."""
+    """Return the sighting of memory that operators take from the driver or return to it in most steps; None without
+    it."""
     return _describe_allocator(trial, within=True)
 
 
 def find_emptied_cache(trial: Trial) -> Sighting | None:
-    """Find memory that is returned to the driver outside of operators: `torch.cuda.empty_cache()`."""
+    """Return the sighting of memory that `torch.cuda.empty_cache()` returns to the driver in most steps; None
+    without it."""
     return _describe_allocator(trial, within=False)
 
 
