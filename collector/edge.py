@@ -1,4 +1,4 @@
-"""The edge between our code and foreign code: the user's training, other people's objects, a plug-in."""
+"""Keep our exceptions from foreign code (the training, other people's objects), and our frames out of tracebacks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _log = logging.getLogger("stepscope")
 
 
 class Edge:
-    """An edge between our code and foreign code: `with Edge(tell):` catches every exception of its block and calls
-    `tell` with it.
+    """An edge between our code and foreign code: `with Edge(tell):` catches every Exception of its block and calls
+    `tell` with it; KeyboardInterrupt and SystemExit pass, because they are meant for the training.
 
-    The code after the block then runs. Every Exception is caught: other people's objects may raise anything, and the
-    training must go on. KeyboardInterrupt and SystemExit pass, because they are meant for the training. Entering and
-    leaving takes half a microsecond; code that runs several times a step uses its own `try`.
+    The code after the block then runs. No Exception passes, because other people's objects may raise anything, and the
+    training must go on. Entering and leaving the block takes half a microsecond; code that runs several times a step
+    uses its own `try`.
     """
 
     __slots__ = ("_tell",)
@@ -46,7 +46,7 @@ def attempt(make: Callable[[], T], tell: Callable[[Exception], object] = lambda 
 
 
 def log_failure(text: str, *args: object, level: int = logging.WARNING) -> Edge:
-    """Return an edge that only logs: first `text`, which names the consequence, then the exception."""
+    """Return an edge that only logs: `text`, formatted with `args`, which names the consequence, then the exception."""
     return Edge(lambda error: _log.log(level, f"stepscope: {text}: %r", *args, error))
 
 
@@ -56,7 +56,7 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 def hide_frames(error: BaseException) -> None:
     """Remove all of our frames at the start of an error's traceback; `hide_frame` removes only one frame.
 
-    For an error that a signal handler, such as Ctrl-C's, raises while our own code holds up the training.
+    Use it for an error that a signal handler, such as Ctrl-C's, raises while our own code holds up the training.
     """
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE):

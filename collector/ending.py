@@ -1,4 +1,4 @@
-"""End a command on a signal as on Ctrl-C: no file stays half written, and its child processes end too."""
+"""End a command on SIGTERM or SIGHUP as on Ctrl-C: no file stays half written, and its child processes end too."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _AGAIN_S = 0.01
 def unwind_at_signals(on_signal: Callable[[int], None] = lambda number: None) -> Iterator[None]:
     """Make SIGTERM and SIGHUP raise SystemExit inside the block, after calling `on_signal` with the signal number.
 
-    Ignored signals, such as SIGHUP under nohup, stay ignored. After the first signal both are ignored, because only
-    tidying is left. A SystemExit or Ctrl-C that Python drops is raised again.
+    Ignored signals, such as SIGHUP under nohup, stay ignored. From the first signal to the end of the block both are
+    ignored, because only tidying is left. A SystemExit or Ctrl-C that Python drops in the block is raised again.
     """
     heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
 

@@ -1,4 +1,4 @@
-"""The environment of the process: rank, cores, versions.
+"""Find out what a recording notes about its process: rank, usable processor cores, versions of torch and CUDA.
 
 torch is used only if the process has imported it already.
 """
@@ -26,7 +26,7 @@ _RANK_VARIABLES = (
 
 
 def find_rank() -> tuple[int, int]:
-    """Return rank and world size, from the process group if there is one, else from the environment."""
+    """Return rank and world size: from the process group if there is one, else from launchers' variables, else 0, 1."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank()), int(distributed.get_world_size())
@@ -48,7 +48,7 @@ def is_main_interpreter() -> bool:
 
 
 def count_usable_cores() -> float:
-    """Return the number of cores that this process may use: its affinity, limited by its control group's quota."""
+    """Return how many processor cores this process may use: those of its affinity, at most its cgroup's quota."""
     try:
         cores = float(len(os.sched_getaffinity(0)))
     except AttributeError:  # pragma: no cover  macOS

@@ -1,4 +1,4 @@
-"""The notes from the training process to the sidecar, in one small file: `rank_<r>/events/notes.json`."""
+"""The notes from the training process, of which the sidecar makes rank.json: `rank_<r>/events/notes.json`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ WORDS_FILE = "words.ring"
 class Notes:
     """The recording process, and all facts found since it started.
 
-    `finished` is empty until the recording ends in order, then "complete". After a crash it stays empty.
+    `finished` is "" until the recording ends in order, then "complete"; after a crash it stays "". `perf_ns` and
+    `unix_ns` are readings of two clocks at one moment, see `Clock`. `signals` maps a name to state and reason.
     """
 
     rank: int

@@ -41,7 +41,7 @@ BY_LEVEL = Default.BY_LEVEL
 
 @dataclass(frozen=True)
 class WindowOption:
-    """The steps of the detailed window: `count` steps from step `first`. `count` 0 means never."""
+    """The steps of the detailed window: `count` steps from step `first`. `count` 0 means no window at a given step."""
 
     first: int = 10
     count: int = 3
@@ -60,7 +60,7 @@ ActivitiesValue = Activity | Collection[Activity]
 class Options:
     """The options of a recording. `level` sets how much is recorded: important (steps, and everything switched on by
     name), info, or debug (call stacks and modules in windows too). `baseline` is the path of the run that this run
-    tries to improve, "" for none."""
+    tries to improve, "" for none. `Profiler` documents the others."""
 
     window: WindowOption = WindowOption()
     data_pipeline: bool = True
@@ -74,7 +74,7 @@ class Options:
     baseline: str = ""
 
     def is_on(self, option: str) -> bool:
-        """Return whether the option is on; an empty name is always on."""
+        """Return whether the option with this name is on. An empty or unknown name counts as on."""
         if not option:
             return True
         value = getattr(self, option, True)
@@ -85,9 +85,9 @@ class Options:
 
 
 def parse_options(given: Mapping[str, Any]) -> Options:
-    """Check options by name; an option that is BY_LEVEL gets its default.
+    """Check options, given by name, and return them all; an option that is BY_LEVEL or missing gets its default.
 
-    Raises OptionError naming the option and the nearest real name, or the values that the option takes.
+    OptionError names the option and the nearest real name, or the values that the option takes.
     """
     given = {name: value for name, value in given.items() if value is not BY_LEVEL}
     names = [field.name for field in dataclasses.fields(Options)]
@@ -113,7 +113,8 @@ def parse_options(given: Mapping[str, Any]) -> Options:
 
 
 def parse_window(value: Any) -> WindowOption:
-    """Read the option `window`: "auto", True, None, False, (first, count), or {"first": …, "count": …}."""
+    """Return the option `window`. "auto" and True mean the usual window, None and False none. Other values are
+    (first, count) and {"first": …, "count": …}. Raises OptionError."""
     if value == "auto" or value is True:
         return WindowOption()
     if value is None or value is False:

@@ -1,7 +1,6 @@
-"""Find the plug-ins of a room: every module in a package that declares a given name. There is no list of plug-ins.
+"""Find plug-ins, such as signals: all modules of a package that declare a given name. There is no list of plug-ins.
 
-A module that cannot be imported is logged and returned, so that a page can show it. The other plug-ins are not
-affected.
+A module that cannot be imported is logged and returned as broken, so that a page can show it. The others still work.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class BrokenPlugin:
 
 @dataclass(frozen=True)
 class Room:
-    """The modules of a package that declare a name, sorted by module name, and those that cannot be imported."""
+    """A searched package: its modules that declare the name, sorted by module name, and those that fail to import."""
 
     modules: tuple[ModuleType, ...]
     broken: tuple[BrokenPlugin, ...]

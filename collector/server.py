@@ -21,7 +21,8 @@ def find_missing_package() -> str | None:
 
 
 def diagnose(run: Run, rank: int) -> tuple[str, tuple[Suggestion, ...], str]:
-    """Return a rank's verdict, suggestions, and the reason for no suggestions. Raises the errors of `RankRun.table`."""
+    """Return a rank's verdict, its suggestions, and why there are none ("" if there are some). Raises the errors of
+    `RankRun.table`."""
     from profiler_server.diagnosis.judging import diagnose
 
     found = diagnose(run, rank)
@@ -29,9 +30,9 @@ def diagnose(run: Run, rank: int) -> tuple[str, tuple[Suggestion, ...], str]:
 
 
 def list_changes(run: Run, rank: int) -> list[Change]:
-    """Return the changes of settings that may gain something, the largest possible gain first.
+    """Return the changes of settings that may shorten a rank's step, the largest possible gain first.
 
-    Raises the errors of `RankRun.table`.
+    The list is empty if the rank has nothing to measure. Raises the errors of `RankRun.table`.
     """
     from profiler_server.diagnosis.judging import diagnose
     from profiler_server.diagnosis.knobs import list_changes
@@ -45,8 +46,8 @@ def list_changes(run: Run, rank: int) -> list[Change]:
 def draw_figure(rank: RankRun, kind: str) -> dict[str, Any] | None:
     """Return a chart of the pages as a Plotly dict; None if its data was not recorded.
 
-    The chart shows the time of the steps or of their phases, the types of operators, or the depth of the first queue.
-    Raises the errors of `RankRun.table`.
+    `kind` is "steps" (the time of each step), "phases", "operators" (by type), or "queues" (the depth of the first
+    queue of the first loader). Raises the errors of `RankRun.table`.
     """
     from profiler_server.analysis.data.stages import find_loader
     from profiler_server.analysis.operators.operator_groups import GROUPS
@@ -79,21 +80,21 @@ def say_gain(entry: Suggestion) -> str:
 
 
 def read_least_pairs() -> int:
-    """Return the number of pairs of runs that the gate needs for a verdict."""
+    """Return the least number of pairs of runs from which the gate gives a verdict."""
     from profiler_server.diagnosis.limits.compare import LEAST_RUNS
 
     return LEAST_RUNS
 
 
 def check_share(text: str) -> None:
-    """Raise UsageError if `text` is not a slowdown of the gate. Examples: 0.03, 3 %."""
+    """Raise UsageError if `text` is not a slowdown that the gate accepts as its limit, such as 0.03 or 3 %."""
     from profiler_server.commands.compare import parse_share
 
     parse_share(text)
 
 
 def write_undecided(reason: str, junit: Path | None, markdown: Path | None) -> None:
-    """Write the reason for the missing verdict to the gate's files. Raises OutputError."""
+    """Write why there is no verdict to the gate's files `junit` and `markdown`, if not None. Raises OutputError."""
     from profiler_server.commands.compare import write_documents
     from profiler_server.report.gate import build_undecided
 

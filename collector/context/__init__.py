@@ -1,5 +1,4 @@
-"""The tools given to every signal: the log, the step counter, the loaders, the undo, and calls after an import of
-torch.
+"""The tools that every signal records with: log, step counter, numbered loaders, undo, and calls after an import.
 
 Must not import torch or a signal.
 """

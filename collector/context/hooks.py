@@ -1,6 +1,6 @@
-"""Changes to objects of other packages, undone exactly; hooks, their registration with Dynamo, and a watch for imports.
+"""Tools to hook into other packages: changes that are undone exactly, hooks that Dynamo skips, a watch for imports.
 
-Hooks are registered with Dynamo without importing Dynamo. PyTorch imports Dynamo late, often when a model is wrapped in
+Dynamo learns of the hooks without being imported. PyTorch imports Dynamo late, often when a model is wrapped in
 DDP. An earlier import changes how a job ends: `torch.distributed.nn.functional`, which Dynamo imports, has the default
 process group as default argument of its functions. Imported after `init_process_group`, the module keeps the group
 until the process ends. Imported before, nothing keeps the group, and its destructor joins threads of gloo that may wait
@@ -30,8 +30,8 @@ _INHERITED = object()
 
 
 def bind(log: WordLog) -> tuple[memoryview, int, Callable[[], int], list[int], Callable[[], int], Callable[[], int]]:
-    """Return the parts of a log that a hook keeps in its own cells: words, mask, next position, thread, clock,
-    `get_ident`.
+    """Return what a hook keeps in its closure to write to a log: words, mask, next position and thread of the log, the
+    clock, and `get_ident`.
 
     A hook then writes a word by `words[following() & mask] = now() + CODE`, if `thread[0] == get_ident()`. Hooks are
     also made during a training, when a script may have replaced the clock and `get_ident` in their modules. So both are
@@ -76,7 +76,7 @@ def make_span_hook(
 def skip_code(code: CodeType) -> None:
     """Keep Dynamo from tracing a function of Stepscope, as `torch._dynamo.eval_frame.skip_code` does.
 
-    Dynamo may be imported later.
+    This also holds if Dynamo is imported later.
     """
     eval_frame: Any = sys.modules.get("torch._C._dynamo.eval_frame")  # is there with torch itself
     if hasattr(eval_frame, "skip_code"):  # in C until PyTorch 2.6
@@ -88,24 +88,25 @@ def skip_code(code: CodeType) -> None:
 
 
 def find_tracer() -> Callable[[], Any]:
-    """Return a function whose result is true while Dynamo may trace called functions. It makes no Python frame."""
+    """Return a function whose result is true while Dynamo may trace called functions. A call makes no Python frame."""
     eval_frame = sys.modules.get("torch._C._dynamo.eval_frame")
     return getattr(eval_frame, "get_eval_frame_callback", bool)
 
 
 def find_compiled_kind() -> Any:
-    """Return the class of modules that `torch.compile` makes, an empty tuple while such modules cannot exist."""
+    """Return the class of modules that `torch.compile` makes, for `isinstance`; () while no such module can exist."""
     return getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", ())
 
 
 def is_backward_compiled() -> bool:
-    """Return whether compiled autograd traces this backward."""
+    """Return whether compiled autograd traces the backward that runs now."""
     module = sys.modules.get("torch._dynamo.compiled_autograd")
     return bool(getattr(module, "compiled_autograd_enabled", False))
 
 
 class ImportWatch:
-    """An import finder that calls `then` once after a module's import. An exception of `then` reaches the importer."""
+    """An import finder in sys.meta_path that calls `then` once, after the import of module `name`. An exception of
+    `then` reaches the importer."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self.name = name
@@ -121,7 +122,8 @@ class ImportWatch:
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Find the watched module through the other finders, and wrap its execution; return None for other modules."""
+        """Find the watched module through the other finders, so that `then` follows its execution. Return None for
+        other modules."""
         if name != self.name:
             return None
         self.stop()
@@ -151,9 +153,9 @@ class Undo:
         self._actions: list[Callable[[], object]] = []
 
     def patch(self, owner: Any, name: str, replacement: Any) -> None:
-        """Set an attribute. Restoring sets the old value, or deletes the attribute if the old value was inherited.
+        """Set an attribute now. `restore` sets the old value, or deletes the attribute if the old value was inherited.
 
-        If other code has patched the attribute since, that later patch stays and goes on calling the replacement.
+        If other code has patched the attribute since, `restore` leaves it: that patch goes on calling the replacement.
         """
         old = vars(owner).get(name, _INHERITED)
         setattr(owner, name, replacement)
@@ -170,7 +172,7 @@ class Undo:
         self._actions.append(restore)
 
     def call(self, action: Callable[[], object]) -> None:
-        """Call `action` on restoring, such as the `remove` of a hook's handle."""
+        """Let `restore` call `action`, such as the `remove` of a hook's handle."""
         self._actions.append(action)
 
     def restore(self) -> None:

@@ -1,4 +1,4 @@
-"""Input of the training thread without a DataLoader: queues, iterables and reading that the script has marked."""
+"""Log how the training thread gets input without a DataLoader: queues, iterables and reading that the script marks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ _IDLE_THREADS = ("TMonitor", "_EventLoggerThread")
 
 
 class Source:
-    """A watched iterable, identified by its name. If it is made anew for every epoch, it is still one loader."""
+    """A watched iterable, identified by its name. An iterable made anew for every epoch is still one source.
+
+    `description` has the fields of `schema.manifest.Loader`; it is empty before the first epoch.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -50,7 +53,7 @@ class Source:
 
 
 class TrainingInput:
-    """Logs the input that the script has marked. Called on the training thread only."""
+    """The writer of marked input and batches to the log. Its methods are called on the training thread only."""
 
     def __init__(self, context: SignalContext) -> None:
         self._context = context
@@ -61,8 +64,8 @@ class TrainingInput:
         self._in_batch = self._is_marked = False
 
     def fetch_starts(self) -> bool:
-        """Log the request for an item of a queue and return True. Before the first backward or update of the run, log
-        nothing and return False.
+        """Log the request for an item of a watched queue and return True. Before the first backward or update of the
+        run, log nothing and return False.
         """
         if not self._steps.has_trained:
             return False
@@ -75,7 +78,7 @@ class TrainingInput:
         self._write(FETCH_END)
 
     def read_starts(self) -> None:
-        """Log the start of reading. Reading is data wait anywhere in a step, and ends no step."""
+        """Log the start of reading, which is data wait anywhere in a step and ends no step. Nested readings are one."""
         self._readings += 1
         if self._readings == 1:
             self._write(READ_START)
@@ -100,7 +103,7 @@ class TrainingInput:
         return True
 
     def batch_ends(self, counts: bool = True) -> None:
-        """Log the end of the open batch. With `counts` False, the batch is excluded."""
+        """Log the end of the open batch. With `counts` False, the batch becomes no batch of the run."""
         self._in_batch = False
         if not self._log.is_mine():
             return
@@ -110,7 +113,7 @@ class TrainingInput:
             self._write(BATCH_END)
 
     def iterate(self, iterable: Iterable[Any], name: str) -> Iterator[Any]:
-        """Begin an epoch of a watched iterable; return an iterator that logs its fetches."""
+        """Begin an epoch of the watched iterable `name`; return an iterator over it that logs each fetch of an item."""
         source = self._sources.setdefault(name, Source(name))
         loaders = self._context.loaders
         epoch, number = loaders.begin_epoch(source), loaders.number(source)
@@ -148,14 +151,12 @@ class TrainingInput:
         return item, steps.fetches != seen
 
     def tell(self, source: Source) -> None:
-        """Write to the notes the description of a watched iterable, with the share of processor time in making its
-        items.
-        """
+        """Write to the notes what `source` is and how its items are made."""
         self._context.add_loader({**source.description, **source.making.describe()})
 
     def read(self, advance: Callable[[], Any]) -> Any:
-        """Call `advance` as reading and return its result. Inside it, fetches from a DataLoader count as fetches of the
-        step.
+        """Call `advance`, log the call as reading, and return its result. Fetches from a DataLoader inside it still
+        count as fetches of the step.
         """
         self.read_starts()
         try:
@@ -222,7 +223,8 @@ def _describe_source(number: int, name: str, iterable: Any) -> dict[str, Any]:
 
 
 class Making:
-    """Sums of wall, thread and process time in `next()`, over the first items. Called on the training thread only."""
+    """Sums of wall, thread and process time in `next()` over the first `MOST_ITEMS` items of a watched iterable. They
+    tell whether the training thread makes the items itself. Called on the training thread only."""
 
     __slots__ = ("_beside_ns", "_cpu_ns", "_has_others", "_wall_ns", "items")
 
@@ -251,7 +253,7 @@ class Making:
         return True
 
     def describe(self) -> dict[str, Any]:
-        """Return the fields of `schema.manifest.Loader` on how items are made; {} before the first item."""
+        """Return `cpu_frac` and `reads_ahead` of `schema.manifest.Loader`; {} before the first item."""
         if not self.items or not self._wall_ns:
             return {}
         cpu_frac = self._cpu_ns / self._wall_ns

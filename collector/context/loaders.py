@@ -1,4 +1,4 @@
-"""The DataLoaders of a run with their numbers and epochs, and the number of samples in a batch of any loader."""
+"""Number the loaders of a run and their epochs, and count the samples in a batch of any loader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _log = logging.getLogger("stepscope")
 
 @dataclass
 class _Numbered:
-    """A numbered loader: its current object, the number of epochs begun, and the number of earlier objects."""
+    """A loader with its `number`. `traits` is None or what a later object needs to take its number. `epochs` counts the
+    epochs begun, by all objects of this number; `remade` counts the objects before the current one."""
 
     number: int
     traits: Hashable
@@ -45,21 +46,21 @@ class LoaderRegistry:
         return self._find(loader).number
 
     def epoch(self, loader: Any) -> int:
-        """Return the current epoch of a loader, 0 before the first.
+        """Return the number of the last epoch begun of a loader, 0 before the first epoch.
 
         A new epoch begins when `_BaseDataLoaderIter.__init__` is entered, or its `_reset` with persistent workers.
         """
         return self._find(loader).epochs
 
     def begin_epoch(self, loader: Any) -> int:
-        """Begin the next epoch and return its number."""
+        """Note that the loader begins its next epoch, and return the number of this epoch."""
         entry = self._find(loader)
         with self._lock:
             entry.epochs += 1
             return entry.epochs
 
     def remade(self, loader: Any) -> int:
-        """Return how many earlier loaders had this number. They no longer exist."""
+        """Return how many earlier loaders had the number of this one. They no longer exist."""
         return self._find(loader).remade
 
     def _find(self, loader: Any) -> _Numbered:
@@ -91,7 +92,7 @@ class LoaderRegistry:
 
 
 def _list_traits(loader: Any) -> Hashable:
-    """Return classes and settings that a loader shares with its replacement; None if the object is not a DataLoader."""
+    """Return the classes and settings that a loader shares with a later replacement; None if it is no DataLoader."""
     with log_failure("two data loaders cannot be compared", level=logging.DEBUG):
         kinds = (loader, loader.dataset, loader.sampler, loader.collate_fn)
         names = tuple(f"{type(kind).__module__}.{type(kind).__qualname__}" for kind in kinds)
@@ -104,8 +105,8 @@ def _list_traits(loader: Any) -> Hashable:
 def count_samples(batch: Any, depth: int = 4, collated: bool = True) -> int:
     """Return the length of the first tensor or list found in the batch, 0 if none is found cheaply.
 
-    The search looks into the first item of nested lists and dicts, `depth` levels deep. If the batch is not `collated`,
-    a vector or a number is one sample.
+    The search looks into the first item of nested lists and dicts, `depth` levels deep. If `collated` is False, the
+    batch may be a single sample, so a vector or a number in it counts as one sample.
     """
     try:
         return _look_for_samples(batch, depth, collated)

@@ -1,4 +1,4 @@
-"""The tools given to a signal: the log, the undo, and lists of callbacks for step boundaries and imports."""
+"""The tools with which a signal records: log, notes, undo, and lists of callbacks for ended steps and other events."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _log = logging.getLogger("stepscope")
 class Signal:
     """One collected signal. A module of `collector.signals` declares `SIGNAL`, a class or a tuple of classes.
 
-    `option` names the Profiler option that switches the signal off, "" for none. `install` patches through
-    `context.undo` or through an `Undo` of the signal; `remove` stops recording. If either raises, the signal is
-    switched off. A signal may have a method `rehearse`, which returns functions that call its hooks alone, to time
-    them.
+    `option` names the Profiler option that switches the signal off, "" for none. `install` begins recording; it patches
+    other packages through `context.undo` or an `Undo` of the signal. `remove` stops recording. If either raises, the
+    signal is switched off. A signal may have a method `rehearse`: it returns, by name, functions that call its hooks
+    alone, to time them.
     """
 
     name: str
@@ -53,9 +53,8 @@ class Signal:
 
 
 class GradientWatcher(Protocol):
-    """A receiver of events of a backward and its updates. An update in `takes` may be refused; `clears` is a
-    `zero_grad`.
-    """
+    """A receiver of events of a backward and its updates. `takes` announces a gradient scaler's step, which may skip
+    the update; `clears` announces a `zero_grad`."""
 
     def backward_starts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None: ...
     def update_starts(self, optimizer: Any) -> None: ...
@@ -71,8 +70,8 @@ class SignalContext:
     - `occasions` are called likewise, but only for some of the steps if steps are short.
     - `module_watchers` are called with each module that is called during the first steps, inner modules too.
     - `optimizer_watchers` are called with each of the first optimizers, after its first step.
-    - `wait_watchers` are called on the training thread after each backward with a process group, with its duration in
-      ns.
+    - `wait_watchers` are called on the training thread after each backward of a job with a process group, with the
+      duration of the backward in ns.
     - `gradient_watchers` are called at backwards, updates and clearings on the training thread, during a few steps.
     - `call_watchers` are called after calls of outermost modules in some steps, with start time, module, arguments and
       result.
@@ -102,7 +101,8 @@ class SignalContext:
         self.occasions: list[Callable[[int], None]] = self.steps.occasions
 
     def adopt_thread(self) -> bool:
-        """Make the calling thread the training thread, if there is none yet; return whether it is the training thread."""
+        """Make the calling thread the training thread and return True. Return False if recording has ended, or another
+        thread has trained already."""
         log = self.log
         if log.thread[0] == -1 or self.steps.has_trained:
             return False
@@ -111,7 +111,7 @@ class SignalContext:
 
     @property
     def events(self) -> Path:
-        """The folder for data that is not in tables yet."""
+        """The folder of this rank for recorded data that is not in tables yet."""
         return self.rank_folder / "events"
 
     def add_fact(self, name: str, value: Any) -> None:
@@ -120,13 +120,14 @@ class SignalContext:
         self.save_notes()
 
     def add_loader(self, loader: dict[str, Any]) -> None:
-        """Add or replace the description of a DataLoader: the fields of `schema.manifest.Loader`."""
+        """Add the description of a loader to the notes, or replace that with the same `id`. The description has the
+        fields of `schema.manifest.Loader`."""
         others = [entry for entry in self.notes.loaders if entry["id"] != loader["id"]]
         self.notes.loaders = sorted([*others, loader], key=lambda entry: int(entry["id"]))[-MOST_LOADERS:]
         self.save_notes()
 
     def warn(self, code: str, text: str) -> None:
-        """Add a warning for readers of the run, once per code."""
+        """Add a warning for readers of the run. A second warning with the same code is dropped."""
         if code not in self.notes.warnings:
             self.notes.warnings[code] = text
             self.save_notes()
@@ -135,18 +136,19 @@ class SignalContext:
         self.warn("updates_unseen", _UPDATES_UNSEEN.format(counted=counted))
 
     def set_signal(self, name: str, state: str, reason: str = "") -> None:
-        """Save whether a signal is on, off, failed or unavailable, and the reason."""
+        """Save in the notes that a signal is "on", "off", "failed" or "unavailable", and why; "" for no reason."""
         self.notes.signals[name] = {"state": state, "reason": reason}
         self.save_notes()
 
     def fail_signal(self, name: str, error: BaseException) -> None:
-        """Log once that a signal raised while recording; the caller must record nothing more."""
+        """Log and note that a signal raised while recording, once per signal. The caller must record nothing more."""
         if self.notes.signals.get(name, {}).get("state") != "failed":
             _log.warning("stepscope: the signal %s failed and is switched off: %r", name, error)
             self.set_signal(name, "failed", f"It raised {error!r} and was switched off; the training went on.")
 
     def when_imported(self, name: str, then: Callable[[], None]) -> None:
-        """Call `then` once the module is imported, now or later. An error in `then` does not stop the import."""
+        """Call `then` once: now if the module `name` is imported, else after its import. An error in `then` does not
+        stop the import."""
 
         def follow() -> None:
             with log_failure("the use of %s is not recorded", name, level=logging.DEBUG):
@@ -185,7 +187,7 @@ class SignalContext:
         return Edge(partial(self.fail_signal, name))
 
     def save_notes(self) -> None:
-        """Write the notes. Ignore a full disk, which may have room later."""
+        """Write the notes to their file. A failed write is ignored, because a later one may succeed."""
         try:
             write_notes(self.notes, self.rank_folder)
         except OSError as error:

@@ -66,9 +66,11 @@ class StepCounter:
 
     `has_trained`: a backward or an update was seen, so the thread that ran it is the training thread. `fetched`: the
     loop fetches batches, so the start of an update ends no step. `grouped`: several batches were fetched in a row, so
-    updates may still end steps. `idle_fetches` counts fetches since the last seen forward; the signal of forwards
-    resets it. Once a step has more backwards than `patience`, `backward_starts` is to be called at each backward. If no
-    update is seen, `on_guess` is called with the name of the unit that counts as a step, "batch" or "backward pass".
+    updates may still end steps. `updated_inside`: updates ran inside the current backward. `backwards` counts those of
+    the current step, `fetches` those of the run. `idle_fetches` counts fetches since the last seen forward; the signal
+    of forwards resets it, and `on_idle` is called when there are many. Once a step has more backwards than `patience`,
+    `backward_starts` is to be called at each backward. If no update is seen, `on_guess` is called with the name of the
+    unit that counts as a step, "batch" or "backward pass".
     """
 
     _log: WordLog
@@ -111,7 +113,8 @@ class StepCounter:
         self._words, self._following, self._mask = self._log.words, self._log.following, self._log.mask
 
     def backward_starts(self) -> None:
-        """Handle the start of a backward, in a step with more backwards than `patience`."""
+        """Note that a backward starts in a step with more backwards than `patience`. If neither fetches nor updates
+        separate the steps, each backward counts as a step from now on; else `patience` grows."""
         if not self.patience:
             self.updated_inside = True
         elif self.fetched or self._explicit:
@@ -125,13 +128,13 @@ class StepCounter:
             self.patience = self._backwards_at_update + PASSES_WITHOUT_UPDATE
 
     def backward_ends(self) -> None:
-        """Handle the end of an outermost backward with updates inside, which count as one update."""
+        """Note that an outermost backward with updates inside ends. All these updates count as one update after it."""
         self.updated_inside = False
         self.update_starts(_BACKWARD)
         self.update_ends(_BACKWARD)
 
     def fetch_starts(self, key: int = 0) -> None:
-        """Handle a request for a batch or the start of a loader; end the step if its update has run.
+        """Note a request for a batch, or that a loader starts. This ends the step if the update of the step has run.
 
         `key` identifies the loader and its epoch; it is 0 if no batch of a loader is fetched.
         """
@@ -162,12 +165,13 @@ class StepCounter:
             self.on_idle()
 
     def fetch_stops(self) -> None:
-        """Handle the end of a loader's iteration, which brings no batch."""
+        """Note that a request brought no batch, because the loader is at its end. Until the next request, updates may
+        end steps."""
         self.fetched = self.grouped = False
 
     def update_starts(self, optimizer: int) -> None:
-        """Handle the start of an update by the optimizer with this id. In a loop without fetches, or with grouped
-        batches, end the step if its cycle of optimizers is complete.
+        """Note that the optimizer with this id starts an update. In a loop without fetches, or with grouped batches,
+        this ends the step before it if the step's cycle of optimizers is complete.
         """
         self._backwards_at_start = self.backwards
         if not self.patience and optimizer != _BACKWARD:
@@ -182,7 +186,8 @@ class StepCounter:
             self.backwards = backwards
 
     def update_ends(self, optimizer: int) -> None:
-        """Handle the end of an update by the optimizer with this id, outside of any backward."""
+        """Note that the optimizer with this id ends an update, outside of any backward. In a loop without fetches, this
+        ends the step if the update completes a cycle of known length."""
         self._updated = self._ever_updated = self.has_trained = True
         if self._explicit:
             return
@@ -203,7 +208,7 @@ class StepCounter:
                 self._end(STEP_ENDED)
 
     def update_in_backward(self) -> None:
-        """Handle an optimizer's update inside a backward; more may follow in the same backward."""
+        """Note an update inside a backward; more may follow there. `backward_ends` then counts them as one update."""
         self.updated_inside = True
 
     def mark(self) -> int:
@@ -213,7 +218,8 @@ class StepCounter:
         return self.ended
 
     def finish(self) -> None:
-        """Stop counting: end the last step if its update has run. Without updates, decide what counts as a step."""
+        """Complete the count when recording pauses or ends: end the current step if its update has run. If no update
+        was seen, decide what counts as a step."""
         if self._explicit:
             return
         if self._has_hidden_passes():
@@ -226,7 +232,7 @@ class StepCounter:
             self._end_hidden_updates()
 
     def _has_hidden_passes(self) -> bool:
-        """Return whether the recording ends after backwards that neither an update nor a fetch separates."""
+        """Return whether there are backwards that neither an update nor a fetch separates, so that each is a step."""
         if self.ended or (self._batches and 2 * self._batches >= self.backwards):
             return False
         updates, hidden = sum(self._cycle.values()), self.backwards - self._backwards_at_update
@@ -255,7 +261,7 @@ class StepCounter:
         self._end(STEP_ENDS_NEXT)
 
     def _end_hidden_updates(self) -> None:
-        """Count every batch as a step at the end of the recording, since no update was seen."""
+        """Count every batch as a step, when the recording ends and no update was seen."""
         if self._batches and not self.ended:
             self.ended = self._batches
             self._log.write(SPLIT_FETCHES, self.ended)

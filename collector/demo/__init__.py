@@ -1,4 +1,4 @@
-"""A small real training run to look at: `python -m collector.demo OUTPUT`."""
+"""Record a small real training, so that a new user has a run to look at: `python -m collector.demo OUTPUT`."""
 
 from __future__ import annotations
 

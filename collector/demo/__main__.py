@@ -1,4 +1,4 @@
-"""`python -m collector.demo OUTPUT`."""
+"""`python -m collector.demo OUTPUT` records the demo."""
 
 import sys
 

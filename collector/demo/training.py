@@ -26,7 +26,7 @@ SIDE = 288
 
 
 def write_pictures(folder: Path, count: int) -> list[Path]:
-    """Write `count` pictures, named `<number>_<digit>.png`, and return their paths."""
+    """Write up to `count` pictures of digits, named `<number>_<digit>.png`, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     has_digits = importlib.util.find_spec("sklearn") is not None
     source = _read_handwritten() if has_digits else _draw_digits()
@@ -125,7 +125,7 @@ class DigitFiles(Dataset[Sample]):  # type: ignore[misc]
 
 
 class DigitNet(nn.Module):  # type: ignore[misc]
-    """Two convolutions and a classifier."""
+    """A small model that tells the digit of a picture: two convolutions and a classifier."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def record_training(output_path: Path, steps: int) -> None:
 
 
 def train(paths: Sequence[Path], steps: int) -> float:
-    """Train, validate after each pass over the pictures, and return the last accuracy as a fraction."""
+    """Train for `steps` steps, validate after each pass over the pictures, and return the last accuracy, 0 to 1."""
     torch.manual_seed(0)
     augmented = Compose(Rotate(), Blur(), Shrink(), ToTensor())
     plain = Compose(Shrink(), ToTensor())

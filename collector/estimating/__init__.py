@@ -1,4 +1,4 @@
-"""Propose loader settings from a short measurement, by simulating the pipeline.
+"""Propose the settings of a DataLoader from a short measurement, by a simulation of the loader and the training loop.
 
 The simulation imports only the standard library, because the server uses the simulation too. Must not import torch.
 """

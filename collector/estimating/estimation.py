@@ -39,7 +39,8 @@ _DEPTH = 4
 
 @dataclass(frozen=True)
 class Measured:
-    """The cost of batches. `read_ns` and `collate_ns` are wall times per batch, the `_cpu_ns` fields processor times."""
+    """The cost of measured batches. The tuples have a value per batch: `read_ns` and `collate_ns` are wall times, the
+    `_cpu_ns` fields processor times. `batch_bytes` is the size of the largest batch."""
 
     read_ns: tuple[int, ...]
     read_cpu_ns: tuple[int, ...]
@@ -49,7 +50,7 @@ class Measured:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """Each measured batch as a worker's job, without batches that took no time."""
+        """Each measured batch as the job of a worker that makes it; batches that took no time are left out."""
         walls = [read + collate for read, collate in zip(self.read_ns, self.collate_ns, strict=True)]
         cpus = [read + collate for read, collate in zip(self.read_cpu_ns, self.collate_cpu_ns, strict=True)]
         return tuple(Job(wall, min(cpu / wall, 1.0)) for wall, cpu in zip(walls, cpus, strict=True) if wall)
@@ -57,7 +58,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of an estimate. The user can give each instead of the measured value."""
+    """The inputs of an estimate, measured unless the user gives them. `step_ns` is the step without data wait; `cores`
+    and `free_bytes` are what the process may use. `max_memory_util` is the share of `free_bytes` that batches made
+    ahead may take. `batch_ns` is the mean wall time of a batch, `batch_cpu_frac` the share of it on a processor,
+    `batch_bytes` the size of the largest batch."""
 
     step_ns: int
     cores: float
@@ -167,7 +171,8 @@ def _check_source(source: Any) -> None:
 
 
 def measure_batches(source: Any, batches: int, batch_size: int) -> Measured:
-    """Make and time up to `batches` batches of a DataLoader or a dataset in this process. UsageError if the source is empty."""
+    """Make up to `batches` batches of a DataLoader or a dataset in this process, and return their costs. A further
+    batch is made first, and counts only if it is the only one. UsageError if the source is empty."""
     collate = _find_collate(source)
     times: list[tuple[int, int, int, int]] = []
     size = 0
@@ -228,7 +233,8 @@ def _find_collate(source: Any) -> Callable[[list[Any]], Any]:
 
 
 def count_bytes(data: Any, depth: int = _DEPTH) -> int:
-    """Return the bytes of the arrays, tensors and texts in a batch, without their containers."""
+    """Return the bytes of the arrays, tensors, texts and other objects in a batch, without the containers around them.
+    Containers are searched `depth` levels deep."""
     if hasattr(data, "nbytes"):
         return int(data.nbytes)
     if isinstance(data, (bytes, bytearray, str)):
@@ -280,7 +286,8 @@ def _list_jobs(inputs: Inputs, measured: Measured | None, is_given: bool) -> tup
 
 
 def _choose_workers(model: LoopModel, most: int) -> int:
-    """Return the fewest workers near the best; 0 if the step of a loader without workers is at most 3 % longer."""
+    """Return the fewest workers, up to `most`, whose simulated step is near the shortest; 0 if the step of a loader
+    without workers is at most 3 % longer than theirs."""
     workers = find_workers(model, most)
     return 0 if _simulate_loader(model, 0) <= NEAR * _simulate_loader(model, workers) else workers
 

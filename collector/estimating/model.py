@@ -1,5 +1,4 @@
-"""The slowdown of work on processors that are shared with other threads: processor sharing among threads that come and
-go.
+"""Compute how much longer work takes on processors that it shares with other threads, which come and go.
 
 A thread computes, then waits for something else, and computes again. When more threads are runnable than there are
 cores, each gets an equal share. If rates depend only on the number of runnable threads, such a network has a
@@ -29,9 +28,9 @@ MOST_OTHERS = 64
 
 @dataclass(frozen=True)
 class Processors:
-    """The cores of a training loop.
+    """The cores that a training loop may use.
 
-    Work on all cores at once is slower than work on one core by `slowdown`, a fraction (memory, clock, caches).
+    When all cores work at once, each is slower than one that works alone by `slowdown`, a fraction (memory, clock, …).
     """
 
     cores: float
@@ -47,7 +46,7 @@ class Processors:
 
 @dataclass(frozen=True)
 class Customer:
-    """A group of `threads` that are runnable together for a share of their time (0 to 1), if nothing delays them."""
+    """A group of `threads` threads that are runnable together for a `share` (0 to 1) of time if nothing delays them."""
 
     share: float
     threads: float = 1.0
@@ -64,7 +63,8 @@ def list_others(others: float) -> tuple[Customer, ...]:
 
 
 def find_stretch(processors: Processors, others: Sequence[Customer], threads: float = 1.0) -> float:
-    """Return the factor by which customers lengthen the processor time of a job that computes on `threads` threads."""
+    """Return the factor by which the other threads, `others`, lengthen the processor time of a job that computes on
+    `threads` threads."""
     return weigh_stretch(processors, mix(others), threads)
 
 
@@ -100,8 +100,8 @@ def weigh_stretch(processors: Processors, coefficients: Sequence[float], threads
 
 
 def average_stretch(processors: Processors, seen: Iterable[Customer]) -> float:
-    """Return the factor by which other threads lengthen a job's processor time. `seen` are these threads; their shares
-    are the fractions of time in which they were seen running.
+    """Return the factor by which other threads lengthen a job's processor time. `seen` are these threads. Their shares
+    are fractions of time in which they were seen running, so delays by sharing are in them already.
     """
     return sum(likely / processors.find_speed(number + 1) for number, likely in enumerate(mix(seen)))
 
@@ -115,19 +115,19 @@ class Job:
 
     @property
     def share(self) -> float:
-        """The fraction of `wall_ns` that needs a processor."""
+        """The fraction of `wall_ns` in which the job needs at least one processor: `cores`, at most 1."""
         return min(max(self.cores, 0.0), 1.0)
 
     @property
     def threads(self) -> float:
-        """The number of threads that compute at once, while the job computes."""
+        """The number of threads that compute at once while the job computes: `cores`, at least 1."""
         return max(self.cores, 1.0)
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """How cores are shared, as measured. `slowdown` is as in `Processors`; `delay` is the measured wait for a core
-    divided by the computed wait.
+    """How cores are shared, as measured in a run. `slowdown` is as in `Processors`; `delay` is the measured wait for a
+    core divided by the wait that this model computes.
     """
 
     slowdown: float = 0.0
@@ -136,7 +136,7 @@ class Sharing:
 
 @dataclass(frozen=True)
 class Receive:
-    """The training thread's work to receive a batch from a worker. `cores` is the number of cores in use meanwhile.
+    """The training thread's work to receive a batch from a worker, which uses `cores` cores on average.
 
     The work takes `idle_ns`. While the worker makes its next batch, the work takes up to `held_ns` more, because in
     Python both need the interpreter lock.
@@ -157,12 +157,12 @@ class Receive:
 
 @dataclass(frozen=True)
 class LoopModel:
-    """A training loop: the times of batches and steps, and the settings of the loader.
+    """A training loop: the work of each batch and of each step without data wait, and the settings of the loader.
 
     `batches` and `steps` are replayed in turn, from the start again at their end. `cores` are available to the run;
     other programs use `others` of them. `extra_ns` is the cost per step of rare work (starting workers, checkpoints,
     validation), amortised. `receive` is paid for each batch of a worker. `left` is the fraction of every step that
-    remains after changes to the step itself.
+    remains after changes to the step itself, 1 without changes.
     """
 
     batches: tuple[Job, ...]

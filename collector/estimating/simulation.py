@@ -1,4 +1,4 @@
-"""A discrete-event simulator of PyTorch's DataLoader and its training loop.
+"""Simulate PyTorch's DataLoader and its training loop event by event, to predict the step time under other settings.
 
 Index batches go to the workers in turn; `workers × prefetch` are requested at the start, and one more after each
 received batch. Batches are delivered in order (or as soon as ready), and a worker makes one batch at a time. A job has
@@ -29,9 +29,9 @@ MOST_WORKERS_PER_CORE = 4
 
 @dataclass(frozen=True)
 class Simulated:
-    """The result of a simulation: mean step and mean data wait in ns after the warm-up, without `extra_ns`.
+    """The result of a simulation: mean step and mean data wait per step in ns after the warm-up, without `extra_ns`.
 
-    `steps_ns` are the times of the averaged steps, in order.
+    `steps_ns` are the times of the single steps after the warm-up, in order.
     """
 
     step_ns: float
@@ -40,8 +40,8 @@ class Simulated:
 
 
 def simulate(model: LoopModel, count: int | None = None) -> Simulated:
-    """Simulate `count` steps (None: as many as were recorded, 60 to MAX_STEPS) and average the steps after the warm-up.
-    A model without batches never waits.
+    """Simulate `count` steps (None: as many as `model.steps`, 60 to MAX_STEPS) and average those after the warm-up. A
+    model without batches never waits: its steps are averaged as they are.
     """
     return part(_keep_latest)(model, count)
 
@@ -76,7 +76,8 @@ class _Stretches:
         self._found: dict[tuple[int, bool], tuple[float, float]] = {}
 
     def find(self, workers: int, stepping: bool) -> tuple[float, float]:
-        """Return the factors for a batch and for the step, while `workers` are busy and, with `stepping`, a step runs."""
+        """Return the factors for the work of a worker and of the training thread, while `workers` workers are busy and,
+        with `stepping`, the training thread works."""
         key = (workers, stepping)
         if key not in self._found:
             beside = self._mix(max(workers - 1, 0))
@@ -145,7 +146,7 @@ def _simulate_uncontended(model: LoopModel, count: int) -> Simulated:
 
 
 def _find_left(model: LoopModel, number: int, now: float, free: float, received: list[float]) -> float:
-    """Return ns from `now` until the worker of batch `number` has made its next batch; 0 if the worker is idle."""
+    """Return the ns from `now` until the worker that made batch `number` has made its next one; 0 if it is idle now."""
     window = model.workers * model.prefetch
     for later in range(number + model.workers, number + window, model.workers):
         start = max(free, received[later - window] if later >= window else 0.0)
@@ -261,7 +262,8 @@ class _Contended:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Advance the training thread: from receiving a batch to the step, and from the step to requesting a batch."""
+        """Advance the training thread to what it does next: from receiving a batch to the step, from the step to
+        waiting for the next batch."""
         if self.receives:
             self.receives = False
             self.received.append(self.now)
@@ -274,8 +276,8 @@ class _Contended:
 
 
 def bound_workers(cores: float, cpu_frac: float) -> int:
-    """Return the greatest number of workers to propose: as many as the cores can serve if each uses `cpu_frac` of a
-    core.
+    """Return the greatest number of workers to propose, at least 1: as many as the cores can serve if each worker uses
+    `cpu_frac` of a core.
 
     More computing workers would only take turns, and take processors from the step and from other programs. The number
     of workers that mostly wait is limited by MOST_WORKERS and MOST_WORKERS_PER_CORE.

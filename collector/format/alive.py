@@ -1,4 +1,4 @@
-"""Whether a process named in a run still runs."""
+"""Find out whether a process that a run names still runs, to tell a run that records from one that crashed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ _SAME_START_S = 2.0
 
 
 def is_alive(pid: int, started: float | None) -> bool:
-    """Return whether a process of this host runs. `started` (Unix s) excludes a later process with the same pid."""
+    """Return whether process `pid` of this host runs. `started` is its start (Unix s), so that a later process with the
+    same pid does not count; None if the start is unknown."""
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:

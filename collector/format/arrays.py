@@ -1,4 +1,4 @@
-"""Arrow arrays of numbers and texts without `pa.array` and `to_numpy`, which import pandas if it is installed.
+"""Make Arrow arrays of numbers and texts without `pa.array` and `to_numpy`, which import pandas if it is installed.
 
 That import takes as long as reading a trace of 20 MB, and each helper process would repeat the import.
 """
@@ -23,7 +23,7 @@ _LISTED = (
 
 
 def from_numbers(values: npt.NDArray[Any], absent: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return numbers or booleans as an Arrow array, null where `absent` is true."""
+    """Return numbers or booleans as an Arrow array of the same type, null where `absent` is true."""
     if values.dtype.kind not in _PLAIN_KINDS or not values.dtype.isnative:
         return pa.array(values, mask=absent)
     is_bool = values.dtype.kind == "b"
@@ -51,7 +51,8 @@ def from_texts(texts: Sequence[str | None]) -> pa.Array:
 
 
 def encode_texts(values: Any) -> pa.DictionaryArray:
-    """Return texts as a dictionary array; the dictionary is in the order of first occurrence."""
+    """Return texts (a list with None for null, or an array) as a dictionary array, in which each different text is
+    stored once; the texts are stored in the order of their first occurrence."""
     if not isinstance(values, list):
         return from_values(values, pa.string()).dictionary_encode()
     place: dict[str | None, int] = {}

@@ -1,4 +1,4 @@
-"""The attempts of one job: runs recorded at one path. The launcher begins a new attempt when the previous one failed."""
+"""Find the attempts of a job: runs recorded at one path. A launcher begins a new one when the previous one failed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Attempt:
 
 
 def list_attempts(run_path: Path) -> tuple[Attempt, ...]:
-    """Return all attempts of the run's job, in order; empty if the launcher started the job only once."""
+    """Return all readable attempts of the run's job, in order; empty if the launcher started the job only once."""
     jobs = list_jobs_of_place(run_path)
     own = next((job for job in jobs if run_path in [attempt.path for attempt in job]), ())
     return own if len(own) > 1 or any(attempt.number > 1 for attempt in own) else ()
@@ -42,7 +42,8 @@ def list_jobs_of_place(run_path: Path) -> list[tuple[Attempt, ...]]:
 
 
 def group_attempts(runs: Iterable[Attempt]) -> list[tuple[Attempt, ...]]:
-    """Return each job as a tuple of its attempts, oldest job first. `runs` may be of several jobs and paths."""
+    """Return each job as a tuple of its attempts in order, oldest job first. `runs` may be of several jobs and paths; a
+    run without a job id is a job of its own."""
     jobs: list[tuple[Attempt, ...]] = []
     latest: dict[tuple[Path, str], int] = {}
     for run in sorted(runs, key=lambda run: (run.manifest.created_unix_ns, run.number)):
@@ -77,7 +78,7 @@ def _list_set_aside(home: Path) -> Iterator[Path]:
 
 
 def read_run_manifest(run_path: Path) -> RunManifest | None:
-    """Return the manifest in run.json, None if it cannot be read. `open_run` raises an error with the reason instead."""
+    """Return the manifest in run.json, None if it cannot be read; `open_run` raises an error with the reason."""
     file = layout.run_file(run_path)
     try:
         return decode_manifest(RunManifest, read_small_text(file), str(file))

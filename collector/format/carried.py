@@ -1,4 +1,4 @@
-"""The tables of a run inside an exported trace file, so that an import restores exactly the same tables.
+"""Pack the tables of a run into an exported trace file, so that an import restores exactly the same tables.
 
 The tables are the first key of the file. The trace events follow in other keys, so any other viewer can read the file.
 """
@@ -52,7 +52,8 @@ class UnreadableError(ValueError):
 
 
 class Window(Protocol):
-    """A section of a rank's recording. `count` is 0 if it is empty; `holds` returns a mask of the rows inside it."""
+    """A section of a rank's recording. `count` is its number of steps, 0 if it is empty. `holds` returns a mask of the
+    rows inside it, given their start, end (ns) and step (-1 for none)."""
 
     @property
     def count(self) -> int: ...
@@ -134,7 +135,7 @@ class _CarriedRank(msgspec.Struct):
 
 
 class Carried(msgspec.Struct):
-    """The packed tables and manifests of an export."""
+    """The packed tables and manifests of an export, as they stand in the file. `ranks` maps a rank's number as text."""
 
     version: int
     epoch_unix_ns: int

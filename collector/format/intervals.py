@@ -1,4 +1,4 @@
-"""Sets of time: unions of half-open intervals, in integer nanoseconds."""
+"""Compute with sets of time, such as when a device is busy: unions of half-open intervals, in integer nanoseconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Intervals:
-    """A union of intervals: sorted, disjoint, never touching. Make it with `unite`."""
+    """A set of time: its intervals, sorted, disjoint and never touching. Make it with `unite`. `|`, `&` and `-` are
+    union, intersection and difference."""
 
     starts: Ints
     ends: Ints

@@ -1,4 +1,4 @@
-"""A cache for results. It works only inside a block that holds a store; elsewhere nothing is cached."""
+"""Cache results in the store that a server or command holds (`HELD`). If none is held, nothing is cached."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Keeper(Protocol):
-    """A store of results: `keep` returns the result for a key and stamp, or computes it; `part` calls `make` only once."""
+    """A store of results. `keep` and `part` do what the functions of this module do while the store is held."""
 
     def keep(self, key: Hashable, stamp: Hashable, compute: Callable[[], T]) -> T: ...
 
@@ -31,6 +31,7 @@ def keep(key: Hashable, stamp: Hashable, compute: Callable[[], T]) -> T:
 
 
 def part(make: Callable[[], T]) -> T:
-    """Return the result of `make()`. While a store is held, `make` runs once, and each call returns the same object."""
+    """Return the result of `make()`, such as a cache of the caller's. While a store is held, `make` is called once, and
+    each call with the same `make` returns the same object."""
     keeper = HELD.get()
     return make() if keeper is None else keeper.part(make)

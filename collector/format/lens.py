@@ -1,4 +1,4 @@
-"""A view of a rank: whole, limited to a range of steps, or without the names that the user chose.
+"""Read a rank through a lens: whole, limited to a range of steps, or without the names that the user chose.
 
 A lens (the settings of the view) belongs to a rank (`RankRun.lens`) and to its cache key, so a result for a view is
 never used for the whole rank.
@@ -54,7 +54,8 @@ def parse_range(text: str) -> StepRange | None:
 
 
 class Redactor(Protocol):
-    """A replacer of the names that the user chose. Two redactors are never equal: each has its own list of names."""
+    """A replacer of the names that the user chose in manifests and tables. Two redactors are never equal: each has its
+    own list of names."""
 
     def redact_run(self, manifest: RunManifest) -> RunManifest: ...
 
@@ -94,7 +95,7 @@ class LensReader:
         return table if self._redactor is None else self._redactor.redact_table(name, table)
 
     def cuts(self, name: str) -> bool:
-        """Return whether the lens may leave out rows of a table."""
+        """Return whether the lens may leave out rows of the table, because it has a range of steps."""
         return self._steps is not None and bool({"step", "start_ns"} & set(arrow_schema(name).names))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The uncertainty of a mean over steps.
+"""Compute how uncertain a mean over steps is.
 
 The times of successive steps are not independent, so the interval is computed from the means of up to 20 equal
 stretches of steps (batch means), not from single steps. If the means of successive stretches still correlate, fewer are
@@ -22,7 +22,8 @@ MOST_ALIKE = 0.9
 
 
 def measure_noise(values: Floats) -> float | None:
-    """Return the half-width of the 95 % confidence interval of the mean, from batch means; None for 0 or 1 values."""
+    """Return the half-width of the 95 % confidence interval of the mean of `values`, which are in time order; None for
+    0 or 1 values."""
     means = average_stretches(values)
     count = len(means)
     if count < 2:

@@ -1,4 +1,4 @@
-"""Tables on disk as Parquet parts: written whole or not at all, merged, and read back as the declared tables."""
+"""Write tables to disk as Parquet parts, merge the parts, and read them back as the declared tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ MERGED_BYTES = 2 << 20
 
 
 def build_table(table: str, columns: Mapping[str, Any]) -> pa.Table:
-    """Build a declared table from columns (lists, numpy or Arrow arrays). A nullable column may be missing."""
+    """Build a declared table from columns (lists, numpy or Arrow arrays). A nullable column may be missing; KeyError
+    for another missing column or an unknown one."""
     schema = arrow_schema(table)
     unknown = set(columns) - set(schema.names)
     if unknown:
@@ -130,7 +131,7 @@ def write_part(data: pa.Table, rank_folder: Path, table: str, part: int, durable
 
 
 def find_files(rank_folder: Path, table: str) -> tuple[Path, ...]:
-    """Return the files of a table in time order, empty if the table was never written."""
+    """Return the files of a table in time order: its one file or its parts; () if the table was never written."""
     whole = table_file(rank_folder, table)
     if is_plain_file(whole):
         return (whole,)
@@ -198,7 +199,8 @@ def merge_parts(rank_folder: Path, table: str) -> None:
 
 
 def join_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa.Table] | None = None) -> None:
-    """Write the parts of a table to one file, changed by `revise`. Readers see the parts or the file. The parts stay."""
+    """Write the rows of all parts of a table, changed by `revise` if given, to the table's one file. Readers see the
+    parts or the whole file. The parts stay; `remove_parts` removes them."""
     folder = table_parts_folder(rank_folder, table)
     parts = find_files(rank_folder, table)
     if not parts or parts[0].parent != folder:
@@ -249,7 +251,7 @@ def _join_files(files: Sequence[Path], table: str, target: Path) -> None:
 def read_table(
     rank_folder: Path, table: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None
 ) -> pa.Table:
-    """Read a table of one rank, only the given columns and rows.
+    """Read a table of one rank: the given columns (None for all) of the rows that `where` selects (None for all).
 
     Raises TableMissingError if the table was never written, TableBrokenError naming the damaged file, NewerSchemaError
     if a newer version wrote it.

@@ -135,12 +135,12 @@ def read_phase(value: object) -> str:
 
 
 def list_bound_by(bound: Bound) -> tuple[str, ...]:
-    """Return the names of the phases that mean this bottleneck if one of them is the longest."""
+    """Return the names of the phases with this `bound`: if one is the longest of a step, that is the bottleneck."""
     return tuple(phase.name for phase in PHASES if phase.bound == bound)
 
 
 def list_group(group: LineGroup) -> tuple[str, ...]:
-    """Return the names of the phases in a chart, in the order of PHASES."""
+    """Return the names of the phases that the per-step chart `group` draws, in the order of PHASES."""
     return tuple(phase.name for phase in PHASES if phase.group == group)
 
 

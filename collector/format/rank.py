@@ -44,7 +44,8 @@ TableState = Literal["there", "empty", "off", "missing", "failed", "broken"]
 
 @dataclass(frozen=True)
 class TableStatus:
-    """Whether a table can be shown; `reason` is a sentence for the user, empty if the table can be shown."""
+    """Whether a table can be shown: only if `state` is "there". `reason` is a sentence for the user on why it cannot be
+    shown, "" if it can."""
 
     state: TableState
     reason: str = ""
@@ -167,8 +168,8 @@ class RankRun:
 
 
 def mark_steps(rank: RankRun, steps: pa.Table) -> pa.Table:
-    """Return steps of a rank with metadata on the steps that no average covers: standstills, reading of a window's
-    trace.
+    """Return `steps` of a rank with metadata on two kinds of steps that no average covers: with a standstill, and while
+    the recorder read the trace of a detailed window.
     """
     found: tuple[Standstill, ...] = ()
     with contextlib.suppress(RunError):  # code that needs the manifest reports the error
@@ -180,12 +181,12 @@ def mark_steps(rank: RankRun, steps: pa.Table) -> pa.Table:
 
 
 def read_step_rows(rank: RankRun, columns: Sequence[str] | None = None) -> StepRows:
-    """Read the rows of a rank's table `steps`. Raises as `RankRun.table` does."""
+    """Read a rank's table `steps`, for a training or an inference run. Raises as `RankRun.table` does."""
     return count_as_steps(rank.table("steps", columns))
 
 
 def describe_steps(rank: RankRun) -> str:
-    """Return the number of training steps in words, also for a rank without a `steps` table."""
+    """Return the number of training steps in words; "no steps" if the table `steps` cannot be read."""
     try:
         return format_number_of(rank.count_steps(), "step")
     except StepscopeError:
@@ -193,7 +194,7 @@ def describe_steps(rank: RankRun) -> str:
 
 
 def make_frame(table: pa.Table, optional: Collection[str]) -> pd.DataFrame:
-    """Return a pandas DataFrame. Integer columns in `optional` are Int64 with NA: floats would round long ids."""
+    """Return a table as a pandas DataFrame. Integer columns in `optional` are Int64 with NA: floats would round ids."""
     import pandas as pd
 
     nullable = {name for name in optional if name in table.column_names and pa.types.is_integer(table[name].type)}

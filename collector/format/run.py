@@ -102,14 +102,14 @@ class Run:
 
 
 def open_run(path: str | Path, base_dir: str | Path | None = None) -> Run:
-    """Open the run at a path; `collector.open_run` documents the accepted paths and the errors."""
+    """Open the run at a path to read it only; `collector.open_run` documents the accepted paths and the errors."""
     run = Run(find_folder(path, base_dir))
     run.manifest  # noqa: B018  fail here, not at the first use
     return run
 
 
 def find_folder(path: str | Path, base_dir: str | Path | None = None) -> Path:
-    """Return the directory that holds `profiler/`. Raises RunNotFoundError or LinkedRunError as `open_run` does."""
+    """Return the directory of the run that `open_run` opens. Raises RunNotFoundError or LinkedRunError likewise."""
     folder = _find_folder(Path(path))
     if base_dir is not None and (folder is None or not layout.run_file(folder).is_file()):
         folder = find_run(Path(base_dir).expanduser(), str(path))

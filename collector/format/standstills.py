@@ -1,4 +1,4 @@
-"""Read standstills from a rank's facts, and find the steps that they distort. After each of them, the job went on.
+"""Read standstills from a rank's facts, and mark the steps that they distort. After each of them, the job went on.
 
 A standstill is detected while it lasts (`collector.hangs.live`), because a long step alone does not distinguish a hang
 from an evaluation or a checkpoint. Each rank decides by itself, so only some ranks note a standstill that is barely
@@ -40,7 +40,9 @@ extend over two steps."""
 
 @dataclass(frozen=True)
 class Standstill:
-    """One standstill of one rank, in `step`. `missing` are the ranks for which others waited, maybe also this rank."""
+    """One standstill of one rank, in `step`, of `for_ns`. `phase` is where the training thread stood, or else `after`
+    the phase before; "" if unknown. `stack` is its Python stack, "" if none was read. `missing` are the ranks for which
+    others waited, maybe also this rank."""
 
     rank: int
     step: int
@@ -88,7 +90,7 @@ def _read_entry(rank: int, told: Any) -> Standstill | None:
 
 
 def mark_standstills(steps: pa.Table, run_path: Path, rank: int, own: tuple[Standstill, ...]) -> pa.Table:
-    """Return `steps` with metadata on standstills: the rank's `own`, and long steps during standstills of other ranks."""
+    """Return `steps` with metadata on the rank's `own` standstills, and on long steps during those of other ranks."""
     told = {one.step: one.for_ns for one in own}
     for step, for_ns in _find_spoilt(steps, run_path, rank).items():
         told.setdefault(step, for_ns)

@@ -1,4 +1,4 @@
-"""Training steps: which steps an average includes, the distribution of their times, and their phases.
+"""Select the steady steps, which averages cover, and summarise their times and phases, for every reader alike.
 
 Evaluation batches are summed separately. In an inference run, they take the place of steps.
 """
@@ -44,7 +44,7 @@ PERCENTILE_LABELS = tuple(f"p{share:g}" for share in PERCENTILES.values())
 
 @dataclass(frozen=True)
 class Distribution:
-    """The distribution of `count` times in ns. Percentiles are interpolated linearly, as NumPy's default.
+    """The distribution of `count` times in ns. Percentiles are interpolated linearly; `std` is the population's.
 
     Percentiles above the median are None for fewer than `FEWEST_RANKED` times.
     """
@@ -75,7 +75,8 @@ class Distribution:
 
 @dataclass(frozen=True)
 class StepSummary:
-    """A summary of steps: `count`, `first` and `last` cover all training steps, `duration_ns` only the averaged steps."""
+    """A summary of training steps. `count` and the numbers of the `first` and `last` step are of all training steps;
+    `duration_ns` is the distribution over the steady steps. Without steps, all but `count` and `left_out` are None."""
 
     count: int
     first: int | None
@@ -91,7 +92,7 @@ class StepSummary:
 
 @dataclass(frozen=True)
 class PhaseShare:
-    """One phase of the mean step. Over all phases, the means sum to the mean step, and the shares to 1."""
+    """One phase of the mean step. Over all phases, the means sum to the mean step, and the shares of it to 1."""
 
     name: str
     mean_ns: float
@@ -100,7 +101,7 @@ class PhaseShare:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """The numbers of the steps that an average leaves out for one reason."""
+    """The numbers of the training steps that an average leaves out for one reason."""
 
     reason: Reason
     steps: Ints
@@ -110,8 +111,8 @@ class LeftOut:
 class StepSelection:
     """Training steps in time order, as arrays of equal length: number, duration, and masks that label steps.
 
-    `kept` are the steps in an average: not warm-up, without a standstill (`stood`), and without the cost of a detailed
-    window. `detailed` steps carry this cost: they ran in the window, or while the recorder read the window's trace.
+    `kept` are the steady steps: not warm-up, without a standstill (`stood`), and without the cost of a detailed window.
+    `detailed` steps carry this cost: they ran in the window, or while the recorder read the window's trace.
     `regular` are the kept steps that are not the first of an epoch, whose cost is amortised; the noise and the loader
     model use `regular`.
     """
@@ -163,7 +164,7 @@ def select_steps(steps: pa.Table) -> StepSelection:
 
 
 def explain_left_out(left_out: Iterable[LeftOut], noun: str = "step") -> str:
-    """Return text such as `3 steps left out: warm-up, detailed windows`, "" if the average covers every step."""
+    """Return text such as `3 steps left out: warm-up, detailed windows`, "" if no step is left out of the average."""
     groups = list(left_out)
     reasons = ", ".join(dict.fromkeys(group.reason for group in groups))
     count = sum(len(group.steps) for group in groups)
@@ -171,7 +172,7 @@ def explain_left_out(left_out: Iterable[LeftOut], noun: str = "step") -> str:
 
 
 def explain_average(selections: Iterable[StepSelection], noun: str = "step") -> str:
-    """Return text on the steps that the means over all selections cover: the number left out, or `every step counted`."""
+    """Return text on what the mean over all selections covers: how many steps are left out, or `every step counted`."""
     left_out = [group for selection in selections for group in selection.left_out]
     return explain_left_out(left_out, noun) or f"every {noun} counted"
 
@@ -186,10 +187,10 @@ def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
 
 
 def mark_stood(steps: pa.Table, for_ns: Mapping[int, int]) -> pa.Table:
-    """Return the steps with metadata on standstills.
+    """Return the steps with metadata on standstills, which `select_steps` reads.
 
-    `for_ns` maps a step number to a duration in ns. A step counts as a standstill only if it takes at least this
-    duration.
+    `for_ns` maps the number of a step to the duration of its standstill in ns. The step is left out of averages only if
+    it takes at least this duration.
     """
     told = json.dumps({str(number): length for number, length in for_ns.items()})
     return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _STOOD: told.encode()})
@@ -211,9 +212,9 @@ def train_steps(steps: pa.Table) -> pa.Table:
 
 
 def tells_waits(is_trace: bool, data_wait_ns: int) -> bool:
-    """Return whether the total data wait of the steps, `data_wait_ns`, is a measurement.
+    """Return whether `data_wait_ns`, the total data wait of some steps, is a measurement.
 
-    If it is zero in a trace, the trace holds no call of a DataLoader. The wait for input is then in another phase.
+    If it is 0 in an imported trace, the trace holds no call of a DataLoader: the wait for input is in another phase.
     """
     return data_wait_ns > 0 or not is_trace
 
@@ -234,7 +235,7 @@ def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
 
 
 def measure_between(every: pa.Table) -> Ints:
-    """Return for each training step the ns of other rows since the previous training step; 0 for the first step."""
+    """Return for each training step the ns of rows of other kinds since the previous training step; 0 for the first."""
     is_train = np.asarray(is_kind(every, "train").to_numpy(zero_copy_only=False), np.bool_)
     before = np.cumsum(np.where(is_train, 0, read_integers(every, "duration_ns")))[is_train]
     found: Ints = np.diff(before, prepend=before[:1])
@@ -286,7 +287,7 @@ def _find_first_of_epoch(train: pa.Table) -> Mask:
 
 
 def summarize_steps(steps: pa.Table) -> StepSummary:
-    """Summarise a `steps` table: `count`, `first` and `last` over all training steps, `duration_ns` over the kept ones."""
+    """Summarise the training steps of a `steps` table."""
     selection = select_steps(steps)
     if not len(selection.step):
         return StepSummary(0, None, None, (), None)
@@ -315,12 +316,12 @@ def summarize_durations(values: Ints) -> Distribution | None:
 
 
 def summarize_phases(steps: pa.Table) -> tuple[PhaseShare, ...]:
-    """Return the phases of the mean step, over the steps that `summarize_steps` averages; empty if there are none."""
+    """Return the phases of the mean steady step; empty if there are no training steps."""
     return share_phases(train_steps(steps).filter(pa.array(select_steps(steps).kept)))
 
 
 def share_phases(rows: pa.Table) -> tuple[PhaseShare, ...]:
-    """Return the phases of the mean over the given rows; empty if there are no rows."""
+    """Return the phases of the mean over all given rows of `steps`; empty if there are no rows."""
     count = rows.num_rows
     if not count:
         return ()
@@ -330,9 +331,9 @@ def share_phases(rows: pa.Table) -> tuple[PhaseShare, ...]:
 
 
 def find_stall_limit(durations: Ints | Floats) -> float:
-    """Return the step time in ns above which a step is a stall.
+    """Return the step time in ns above which a step counts as stalled: far longer than usual.
 
-    The limit is 1.5 times the median, or the median plus eight robust standard deviations, whichever is more.
+    The limit is 1.5 times the median of `durations`, or the median plus eight robust standard deviations if more.
     """
     middle = float(np.median(durations))
     spread = 1.4826 * float(np.median(np.abs(durations - middle)))
@@ -362,8 +363,8 @@ class StepRows:
 
 @dataclass(frozen=True)
 class EvaluationSummary:
-    """All evaluation batches of the run. `total_ns` is the sum of their times, `share_frac` its share of all recorded
-    time.
+    """All evaluation batches of a rank. `total_ns` is the sum of their times, `share_frac` its share of all recorded
+    time. `duration_ns` is the distribution of the times of single batches, `phases` are those of the mean batch.
     """
 
     count: int
@@ -404,7 +405,7 @@ def mark_first_batch(steps: pa.Table, number: int) -> pa.Table:
 
 
 def count_as_steps(every: pa.Table) -> StepRows:
-    """Return the rows of a `steps` table, and the table to analyse as training steps."""
+    """Return the rows of a `steps` table for analyses: in an inference run, evaluation batches count as steps."""
     if has_training(every):
         return StepRows(every, every, infers=False)
     batches = number_batches(every)

@@ -1,4 +1,4 @@
-"""Parquet files of the tables: Arrow schemas, how to open a file, and its check against the declaration."""
+"""Open the Parquet files of tables, and check them against the declaration of their table and its Arrow schema."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ LENDERS: list[Callable[[Path, bool], None]] = []
 
 
 def borrow(path: Path, end_only: bool = False) -> None:
-    """Fetch a file that is remote, or only its end, so that it can be read. Raises TableMissingError if that fails."""
+    """Fetch a remote file, or only its end, so that it can be read at `path`; do nothing for a local one. Raises
+    TableMissingError if that fails."""
     for lend in LENDERS:
         lend(path, end_only)
 
@@ -87,7 +88,7 @@ def is_plain(path: Path) -> bool:
 
 
 def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:
-    """Raise TableBrokenError if a time or a track number of the file is out of range. Nulls are left to the caller."""
+    """Raise TableBrokenError if a time or a track number of the file is out of range. Nulls are not checked."""
     for name in data.schema.names:
         low, high = (0, MOST_TRACKS) if name == "track" else (-FARTHEST_NS, FARTHEST_NS)
         column = data.column(name)

@@ -1,4 +1,4 @@
-"""The rows of the timeline. The page, its export and the traces of `Run.write_trace` use the same rows.
+"""Place the rows of tables on a timeline. The page, its export and the traces of `Run.write_trace` share this.
 
 A process is a heading; a row below it is a thread. The processes are the training, the main process, each DataLoader
 worker, and the user's own pipeline, which has a row for each replica of a stage.
@@ -53,7 +53,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Placed:
-    """Timeline rows in display order, and for each slice its row, name and category."""
+    """The rows of a table on the timeline. `rows` are timeline rows in display order. For each row of the table, `row`
+    is its place in `rows`; `name` and `category` are those of its slice."""
 
     rows: tuple[Row, ...]
     row: npt.NDArray[np.int32]
@@ -225,7 +226,8 @@ def keep_workers(stages: pa.Table, workers: Collection[int]) -> pa.Table:
 
 
 def check_numbers(what: str, there: Sequence[int], wanted: Iterable[int]) -> list[int]:
-    """Return the wanted numbers. If one does not exist, raises OptionError listing the existing numbers (`there`)."""
+    """Return the wanted numbers, such as of workers (`what`). If one is not in `there`, the existing numbers, raise
+    OptionError, which lists these."""
     known = set(there)
     chosen = []
     for number in wanted:

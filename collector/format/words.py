@@ -1,4 +1,4 @@
-"""Names used both in tables and in code, each defined once."""
+"""Define the names that both tables and code use, such as stages and warning codes, each once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python stacks of another process, read from its memory without stopping or interrupting the process.
+"""Read Python stacks of the training from its memory, without stopping it, to learn which functions take the time.
 
 Must not be imported by code that runs at every step.
 """

@@ -1,4 +1,4 @@
-"""The memory layout of stacks in this interpreter, found by searching memory for a known stack.
+"""Find where this interpreter keeps its stacks in memory, by searching memory for a known stack.
 
 The layout differs from version to version. Instead of a list of versions, a process searches its own memory for the
 addresses of its own frames and code objects. It then reads its own stack with the layout found. If the result is not
@@ -44,7 +44,7 @@ _TRIES = 5
 
 @cache
 def find_layout() -> Layout:
-    """Return the layout of this process. Raise LayoutError if it is not found."""
+    """Return the memory layout of stacks in this process. Raise LayoutError if it is not found."""
     try:
         memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -193,8 +193,8 @@ def _list_tops(memory: int) -> set[tuple[int, int]]:
 
 
 def _find_text_bits(memory: int) -> tuple[int, int]:
-    """Return the positions of two bit fields in the state word of a Python str: the character width, and whether it is
-    ASCII.
+    """Return the bit positions of two fields in the state word of a Python str: the bytes per character, and whether
+    the text is ASCII.
     """
     texts = ["".join(parts) for parts in (("stacks", "."), ("\u00e9", "t"), ("\u0394", "t"), ("\U0001f600", "t"))]
     states = [int.from_bytes(os.pread(memory, 4, id(text) + _TEXT_STATE), "little") for text in texts]
@@ -238,7 +238,9 @@ class Program:
 
 @dataclass(frozen=True)
 class Lists:
-    """The way to the threads of an interpreter. `runtime` is an address; the last three fields are offsets in bytes."""
+    """The way to the states of all threads of an interpreter. `runtime` is the address of its runtime. The other fields
+    are offsets in bytes: of the interpreter in the runtime, of the newest thread in the interpreter, and of the
+    following thread in a thread."""
 
     program: Program
     runtime: int
@@ -268,7 +270,7 @@ def has_thread(memory: int, shift: int, thread: int) -> bool:
 
 @cache
 def find_lists() -> Lists:
-    """Return the thread lists of this process, found in its own memory. Raise LayoutError if they are not found."""
+    """Return the way to the threads of this process, found in its own memory. Raise LayoutError if it is not found."""
     try:
         memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -331,7 +333,8 @@ def _find_all(memory: int, address: int, size: int, value: int) -> Iterator[int]
 
 
 def _list_threads(memory: int, lists: Lists, shift: int) -> set[int]:
-    """Return the addresses of the threads' states. If the list changes while it is read, some threads may be missing."""
+    """Return the addresses of thread states. If threads begin or end meanwhile, or memory is unreadable, some may be
+    missing."""
     threads: set[int] = set()
     try:
         interpreter = _read(memory, lists.runtime + shift + lists.interpreter)

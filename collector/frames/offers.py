@@ -35,7 +35,7 @@ _PARENT, _STARTED = 1, 19
 class Offers:
     """The offers of a family of processes in the folder `events`, one per thread whose stacks may be read.
 
-    `refusal` is why the training thread's stack is unreadable.
+    `refusal` is why the training thread's stack is unreadable, "" while no such reason is known.
     """
 
     def __init__(self, events: Path, family: Family) -> None:
@@ -117,7 +117,7 @@ class Offers:
 
 
 class ForeignError(Exception):
-    """A process does not belong to the training."""
+    """An offer is not to be trusted: its process does not belong to the training, or has no such thread."""
 
 
 class _Origin(NamedTuple):
@@ -126,7 +126,7 @@ class _Origin(NamedTuple):
 
 
 class Family:
-    """A process and its descendants. The process is this process or its parent."""
+    """A process and its descendants: those whose stacks may be read. `pid` is that process: this one or its parent."""
 
     def __init__(self, pid: int) -> None:
         """Raise ForeignError unless `pid` is this process or its parent: the system may have reused the number."""

@@ -1,4 +1,4 @@
-"""Offers of threads whose stacks the recorder process may read: a small file per process in `events/`."""
+"""Offer threads whose stacks the recorder process may then read: by a small file per thread in `events/`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 
 @dataclass(frozen=True)
 class Post:
-    """A thread with readable stacks. `thread` is the address of its state, `replica` a worker number or TRAINER. `native`
-    is the system's number of the thread, 0 if unknown."""
+    """An offered thread. `thread` is the address of its state. `replica` is the number of a worker and `loader` that of
+    its loader; they are TRAINER and -1 for the training thread. `native` is the system's number of the thread, 0 if
+    unknown."""
 
     pid: int
     thread: int
@@ -32,7 +33,7 @@ class Post:
 
 
 def post_thread(events: Path, replica: int, loader: int, reader_pid: int) -> None:
-    """Offer the stacks of the calling thread to a process. Raise OSError if the offer cannot be written."""
+    """Offer the stacks of the calling thread to the process `reader_pid`. Raise OSError if the offer is not written."""
     post = Post(os.getpid(), find_thread(), replica, loader, threading.get_native_id())
     _allow(reader_pid)
     path = events / f"{PREFIX}{post.pid}-{time.perf_counter_ns()}{SUFFIX}"
@@ -40,7 +41,7 @@ def post_thread(events: Path, replica: int, loader: int, reader_pid: int) -> Non
 
 
 def _allow(reader_pid: int) -> None:
-    """Let the reading process read this process's memory, which Ubuntu, for example, allows to ancestors only."""
+    """Let the reading process read this process's memory. Without this, Ubuntu, for example, allows it to ancestors."""
     try:
         with open(_YAMA, encoding="ascii") as file:
             is_needed = file.read().strip() == "1"
@@ -51,7 +52,7 @@ def _allow(reader_pid: int) -> None:
 
 
 def find_thread() -> int:
-    """Return the address of the calling thread's state."""
+    """Return the memory address of the interpreter's state of the calling thread."""
     ask = ctypes.pythonapi.PyThreadState_Get
     ask.restype = ctypes.c_void_p
     return int(ask() or 0)

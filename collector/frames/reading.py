@@ -1,7 +1,7 @@
 """Read the stack of a thread of another process while the process runs.
 
-The memory may change during the reading. So a frame is used only if it leads to a code object, and a stack only if it
-leads to its end. Any other reading is dropped.
+The memory may change during the reading. So a frame is used only if it leads to a code object, and a stack only if its
+outermost frame is reached. Any other reading is dropped.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ Place = tuple[int, int]
 
 
 class LayoutError(Exception):
-    """The memory layout of this interpreter was not found; the text names the missing item."""
+    """The memory layout of this interpreter is not known; the message says what was not found."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The offsets of fields in the interpreter's memory, in bytes.
+    """The offsets of fields in the interpreter's memory, in bytes, but for `code_type` and the two shifts.
 
-    `holder` is the offset of the newest frame in the object that the thread points to; DIRECT if the thread points to
-    the frame itself. `instructions` is the start of a code object's instructions; 0 if a frame has an index instead of
-    a pointer. `kind_shift` and `ascii_shift` are bit positions in the state of a text. `wide_text` is the start of
-    non-ASCII characters.
+    `thread` is the offset, in a thread's state, of a pointer. `holder` is the offset of the newest frame's address in
+    the object there; DIRECT if the pointer leads to the frame itself. `code`, `previous` and `instruction` are those in
+    a frame, `file` to `lines` those in a code object. `instructions` is the start of a code object's instructions; 0 if
+    a frame has an index instead of a pointer. `code_type` is the address of the class of code objects. `ascii_text` and
+    `wide_text` are the starts of ASCII and other characters in a text. The shifts are bit positions in its state.
     """
 
     thread: int
@@ -64,7 +65,8 @@ def read_word(data: bytes, offset: int = 0) -> int:
 
 @dataclass(frozen=True)
 class Code:
-    """A function: its qualified name (the plain name before Python 3.11), its file, and the starts of its lines."""
+    """A function: its qualified name (the plain name before Python 3.11), its file and its lines. From byte `starts[i]`
+    of its instructions on, they belong to line `lines[i]`, 0 if unknown."""
 
     name: str
     file: str
@@ -73,13 +75,14 @@ class Code:
     lines: tuple[int, ...]
 
     def find_line(self, instruction: int) -> int:
-        """Return the line of an instruction; if unknown, the first line of the function."""
+        """Return the line of the instruction at this byte; if unknown, the first line of the function."""
         at = bisect_right(self.starts, instruction) - 1
         return (self.lines[at] if at >= 0 else 0) or self.first_line
 
 
 class StackReader:
-    """A reader of one thread's stacks. It takes over the given descriptor of the memory."""
+    """A reader of one thread's stacks. It closes `memory`, a descriptor of the process's memory; `thread` is the
+    address of the thread's state."""
 
     def __init__(self, memory: int, layout: Layout, thread: int) -> None:
         self._memory = memory
@@ -97,7 +100,8 @@ class StackReader:
             os.close(memory)
 
     def read(self) -> list[Place] | None:
-        """Return the frames, innermost first; None if the stack changed too much. OSError if the process is gone."""
+        """Return the frames of the stack, innermost first; None if it changed meanwhile or has MOST_FRAMES or more.
+        Raise OSError if the process is gone."""
         layout = self._layout
         self._pages.clear()
         try:
@@ -123,7 +127,7 @@ class StackReader:
         return None if at else found
 
     def describe(self, address: int) -> Code | None:
-        """Return the function whose code object is at an address; None if there is no code object."""
+        """Return the function whose code object is at an address; None if another object is, or Python's own code."""
         try:
             return self._codes[address]
         except KeyError:
@@ -182,7 +186,7 @@ class StackReader:
 
 
 def _list_lines(table: bytes, first_line: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the offsets at which lines start, and the line numbers.
+    """Return the byte offsets of a function's instructions at which a line starts, and these lines; 0 if unknown.
 
     This process can decode the table of another process, because both run the same Python.
     """

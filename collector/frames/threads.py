@@ -14,10 +14,10 @@ LIST_AGAIN = 50
 
 
 class Seen(NamedTuple):
-    """A look at a thread and its process.
+    """A look at a thread and its process at one moment.
 
     `asleep` is whether the thread waited for something other than a processor. `running` is the number of threads of
-    the process that ran or waited for a processor.
+    the process, the watched one included, that ran or waited for a processor.
     """
 
     asleep: bool
@@ -25,7 +25,7 @@ class Seen(NamedTuple):
 
 
 class Threads:
-    """The threads of a process. One of them is the thread to watch."""
+    """The threads of process `pid`. `thread` is the system's number of the one to watch."""
 
     def __init__(self, pid: int, thread: int, proc: Path = Path("/proc")) -> None:
         self._tasks = proc / str(pid) / "task"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with these arguments; by default those of this process. The script's own exit codes and
-    exceptions pass through.
+    """Run `profiler-run` with these arguments, by default those of this process, and return its exit code. The script's
+    own SystemExit and exceptions pass through.
     """
     from collector.launch.command import run_command
 

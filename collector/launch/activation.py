@@ -88,8 +88,8 @@ def _is_understood(name: str, value: Any, where: str) -> bool:
 
 
 def activate(settings: Settings) -> ImportWatch:
-    """Record this process once it imports torch, or marks a range or a stage. The run goes to
-    `settings.output_path`.
+    """Record this process once it imports torch, or marks a range or a stage. The run goes to `settings.target`. Return
+    the watch for the import of torch.
     """
     global _is_active
     _is_active = True
@@ -113,7 +113,8 @@ def activate(settings: Settings) -> ImportWatch:
 
 
 def activate_from_environment() -> None:
-    """Call `activate` in a script started by plain `python`, if PROFILER_OUTPUT_PATH is set and nothing records yet."""
+    """In a script started by plain `python`, record as `activate` does if PROFILER_OUTPUT_PATH is set and nothing
+    records yet; at once if torch is imported already."""
     inherits = getattr(multiprocessing.process.current_process(), "_inheriting", False)
     if _is_active or inherits or not os.environ.get(PATH_VARIABLE):
         return
@@ -138,7 +139,7 @@ def _start(settings: Settings) -> None:
 
 
 def _wait_for_others() -> None:
-    """In a benchmark, wait for the other processes: now, and again at the first range."""
+    """In a benchmark, wait for its other processes: now, and again at the first mark of a range or stage."""
     from collector.launch.barrier import BEGIN, MARK, find_barrier, hold
 
     barrier = find_barrier()

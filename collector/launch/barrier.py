@@ -27,7 +27,7 @@ _MOST = (1 << 20, TIMEOUT_S)
 
 @dataclass(frozen=True)
 class Barrier:
-    """The barrier for `processes` processes, used by the process `name`."""
+    """The barrier in `folder` for `processes` processes in all, as the process `name` uses it."""
 
     folder: str
     name: str
@@ -35,7 +35,7 @@ class Barrier:
     timeout_s: float = TIMEOUT_S
 
     def encode(self) -> str:
-        """Return the barrier as the value of the environment variable for a process."""
+        """Return the barrier as text, the value of `VARIABLE` in the environment of its process."""
         return json.dumps(asdict(self))
 
     def wait(self, place: str) -> str:
@@ -56,7 +56,8 @@ class Barrier:
         return ""
 
     def leave(self) -> bool:
-        """Note that this process has ended. Return whether it ended before it came to any place of the barrier."""
+        """Note that this process has ended, so that no other waits for it. Return whether it ended before it came to
+        BEGIN or MARK."""
         self._put(_GONE)
         return not any((Path(self.folder) / f"{place}.{self.name}").exists() for place in (BEGIN, MARK))
 
@@ -83,7 +84,7 @@ def make_room(output: Path) -> Scratch:
 
 
 def find_barrier() -> Barrier | None:
-    """Return the barrier in this process's environment, only on the first call; None outside a benchmark."""
+    """Take the barrier out of this process's environment and return it; None if there is none or it is invalid."""
     text = os.environ.pop(VARIABLE, "")
     try:
         barrier = Barrier(**json.loads(text)) if text else None

@@ -16,8 +16,8 @@ LOG_FILE = "log.txt"
 def start_recording(
     folder: Path, options: str | None, words: Sequence[str], environment: Mapping[str, str], own_session: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start `profiler-run` with the arguments `words`; `options` are the Profiler's options as JSON. Its output goes to
-    a file in the existing folder. With `own_session`, the process leads a POSIX session of its own.
+    """Start `profiler-run` with the arguments `words`; `options` are the Profiler's options as JSON. The run goes to
+    the existing `folder`, and what it prints to LOG_FILE there. With `own_session`, the process leads a POSIX session.
     """
     own = [f"--output={folder}", *([] if options is None else [f"--options={options}"])]
     with open(folder / LOG_FILE, "wb", opener=open_inside) as log:
@@ -36,7 +36,7 @@ def refuse_output(folder: Path, error: OSError) -> OutputError:
 
 
 def read_log_end(log: Path) -> list[str]:
-    """Return the last lines that a process printed, without empty lines."""
+    """Return the lines in the last 20,000 bytes that a process printed, without empty lines."""
     return [line for line in log.read_bytes()[-20_000:].decode("utf-8", "replace").splitlines() if line.strip()]
 
 

@@ -1,4 +1,4 @@
-"""The command line of `profiler-run`."""
+"""Read the command line of `profiler-run`, and do what it asks for: a recording, a benchmark, pairs or trials."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ docs/record.md, docs/gate.md and docs/jobs.md say more."""
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run the command; return an exit code. The script's exceptions pass through."""
+    """Run `profiler-run` with these arguments; return its exit code, 2 after an error of ours. The script's exceptions
+    pass through."""
     given = _parse(arguments)
     try:
         if given.program is not None:
@@ -94,7 +95,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> set[str]:
-    """Add the options; return the names of the options that take a value."""
+    """Add all options to the parser; return the names of those that take a value."""
     add, bench = parser.add_argument, parser.add_argument_group("benchmark").add_argument
     many: dict[str, Any] = {"type": _from(1), "metavar": "N"}
     any_number: dict[str, Any] = {"type": _from(0), "metavar": "N"}

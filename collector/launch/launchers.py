@@ -1,4 +1,4 @@
-"""Under torchrun, `accelerate launch` and deepspeed, only the workers are recorded, not the launcher itself.
+"""Record the workers that torchrun, `accelerate launch` and deepspeed start, but not the launcher itself.
 
 The workers' command is wrapped: `script.py …` becomes `-m collector.launch … script.py …`. So no file must be installed
 that every Python process would load. Each launcher's own parser finds the end of the launcher's arguments; no other
@@ -36,8 +36,8 @@ class Workers:
 class Launcher:
     """A launcher: `command` is its name; `modules` are its names for `python -m`, and the first one is run.
 
-    `first` are the words of the sub-command that starts workers. `parse` reads the words after them; SystemExit passes
-    through if the launcher rejects the words.
+    `first` are the words of the sub-command that starts workers. `module_flag` says that a module follows. `parse`
+    reads the words after `first`; SystemExit passes through if the launcher rejects the words.
     """
 
     command: str

@@ -1,6 +1,6 @@
-"""A check of runs of the base. The base is the version of the code with which the user's version is compared.
+"""Check that a run of the base uses the base's modules. The base is the code that the user's version is compared with.
 
-The check lists the modules that Python loaded from the user's checkout instead. Both runs then use the same module, and
+The check lists modules that Python loaded from the user's checkout instead. Both runs then use the same module, and
 the figures do not show it.
 """
 

@@ -1,4 +1,4 @@
-"""The Profiler of `profiler-run`. A Profiler in the script replaces it. At the end it waits for the tables."""
+"""The Profiler with which `profiler-run` records a script that makes none. At the end it waits for the tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collector.session.profiler import Profiler, say
 
 
 class LaunchedProfiler(Profiler):
-    """A Profiler that no script holds. It ends with the process, or when the script makes its own Profiler."""
+    """A Profiler that no script holds. It ends with the process, or gives way to a Profiler that the script makes."""
 
     def _give_way(self, to: Path) -> bool:
         self._state = "analysed"

@@ -54,9 +54,9 @@ def run_program(program: Program) -> None:
 
 
 def leave_out_python(program: Program) -> Program:
-    """Return the program after a Python, as in `python train.py`, which people write out of habit.
+    """Return the program without a leading Python, as in `python train.py`, which people write out of habit.
 
-    UsageError for another Python than this one, and for flags, which a running interpreter cannot take.
+    Raises UsageError for another Python than this one, and for Python's flags, which come too late here.
     """
     is_script = os.path.isfile(program.name) and not os.access(program.name, os.X_OK)
     if program.is_module or is_script or not _PYTHON.fullmatch(os.path.basename(program.name)):

@@ -1,4 +1,4 @@
-"""The destination of the marks of this process: its own log in the run's `events/`; none while nothing is recorded.
+"""The outlet to which this process writes its marks: a log in the run's `events/`. None exists if nothing is recorded.
 
 A forked child inherits the outlet and opens a log of its own. A spawned child finds the run through its environment.
 """
@@ -24,8 +24,8 @@ _log = logging.getLogger("stepscope")
 
 
 class DeviceClock(Protocol):
-    """A timer of ranges on the device, which makes them NVTX ranges too. `close` ends a range; its device time is known
-    later.
+    """A timer of ranges on the device, which makes them NVTX ranges too. `open` begins a range and returns its mark;
+    `close` ends it, and its device time is logged later; `drop` ends it without a time.
     """
 
     def open(self, name: str) -> object: ...
@@ -36,7 +36,7 @@ class DeviceClock(Protocol):
 
 
 class Trainer(Protocol):
-    """The log of the training thread, for marked input. Called on that thread only."""
+    """A writer of marked input and batches to the log of the training thread. Called on that thread only."""
 
     def fetch_starts(self) -> bool: ...
 
@@ -55,7 +55,7 @@ class Trainer(Protocol):
 
 class Outlet:
     """The destination of marks (ranges, stages, queue depths). `step` returns the current step, -1 if unknown.
-    `thread[0]` is -2 during a pause.
+    `thread[0]` is the id of the training thread, -2 during a pause; `thread` is None in a child process.
 
     `open_ranges` maps an id to a range that has not ended.
     """
@@ -88,7 +88,7 @@ class Outlet:
 
     @property
     def log(self) -> MarkLog:
-        """The log of this process, created at its first use. Raise OSError if there is no room."""
+        """The log of this process, created at its first use. Raises OSError if there is no room for the log."""
         if self._opened is None:
             with self._lock:
                 if self._opened is None:
@@ -96,11 +96,12 @@ class Outlet:
         return self._opened
 
     def next_id(self) -> int:
-        """Return the number of the next range of this process."""
+        """Return a new number for a range. Ranges of a process are numbered from 0."""
         return next(self._ids)
 
     def next_item(self, stage: str, replica: int, thread: int) -> int:
-        """Return the number of the next item of a stage replica."""
+        """Return a new number for an item. The items of each replica of a stage are numbered from 0. If `replica` is
+        negative, each thread is a replica."""
         key = (stage, replica, thread if replica < 0 else 0)
         with self._lock:
             number = self._numbers[key] = self._numbers.get(key, -1) + 1
@@ -111,7 +112,8 @@ class Outlet:
             self._opened.close()
 
     def begin_child(self) -> None:
-        """Adapt to a process that was just forked: it opens its own log, and has no device and no training thread."""
+        """Prepare the inherited outlet in a process that was just forked: the process opens a log of its own at its
+        first mark, and has no device, training thread or open range."""
         if self._opened is not None:
             self._opened.disown()
         self._opened = None
@@ -150,7 +152,7 @@ def open_outlet(outlet: Outlet) -> None:
 
 
 def close_outlet(outlet: Outlet) -> None:
-    """Drop all marks from now on."""
+    """Close this outlet. Marks are dropped from now on, unless another outlet is the current one."""
     global current
     outlet.close()
     if current is outlet or (isinstance(current, Waiting) and current.behind is outlet):
@@ -159,7 +161,7 @@ def close_outlet(outlet: Outlet) -> None:
 
 
 def give_up(outlet: Outlet, error: Exception) -> None:
-    """Stop marking in this process, and log the reason once."""
+    """Drop all marks of this process from now on, because `outlet` failed, and log the error once."""
     global current
     if current is outlet:
         current = None
@@ -173,14 +175,14 @@ def await_mark(then: Callable[[], None]) -> None:
 
 
 def stop_waiting() -> None:
-    """Undo `await_mark`: send marks to the same outlet as before."""
+    """Undo `await_mark`: send marks to the outlet of before, if any, without a call of `then`."""
     global current
     while isinstance(current, Waiting):
         current = current.behind
 
 
 def begin(outlet: Outlet) -> Outlet | None:
-    """Return the outlet for this mark, None if marks are off now. For a `Waiting`, first call its `then`."""
+    """Return the outlet for a mark that begins, None if marks are off now. For a `Waiting`, first call its `then`."""
     global current
     while isinstance(outlet, Waiting):
         if current is outlet:  # else another thread was first

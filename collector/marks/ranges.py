@@ -1,4 +1,4 @@
-"""Ranges: `record("name")`, or `push_range` and `pop_range`. Each thread has a stack of its own."""
+"""Record ranges that a script names: `record("name")`, or `push_range` and `pop_range`. They nest on each thread."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def _open(outlet: Outlet, name: str, batch: int, otherwise: Entry) -> Entry:
 
 
 def close_left_open(outlet: Outlet) -> list[str]:
-    """Write the ranges still open at the end of the recording; return the names of the ranges opened by push_range()."""
+    """Write the ranges still open at the end of the recording; return the names of those that push_range() opened."""
     left = [outlet.open_ranges.pop(number) for number in sorted(outlet.open_ranges, reverse=True)]
     for entry in left:
         entry.leave_open()

@@ -1,4 +1,4 @@
-"""Stages of the user's own pipeline: the work and the waits of each replica, item by item."""
+"""Record the stages of the user's own pipeline: the work and the waits of each replica, item by item."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ INPUT_STAGES = frozenset(("read", "load", "fetch", "decode", "transform", "augme
 
 
 class Wait(NamedTuple):
-    """A wait for a queue, or a wait that the user marks. `queue` is empty if no watched queue is involved."""
+    """A stretch of a stage's time: `kind` is WORK, INPUT_WAIT or OUTPUT_WAIT. `queue` is the name of the watched queue
+    that the stage waits for, "" if none."""
 
     kind: int
     queue: str
@@ -49,7 +50,8 @@ class _Replica:
 
 
 class Stage:
-    """The work of one stage on one item, as a block. Set `items` or `bytes` inside the block if they are not 1 and 0."""
+    """The work of one stage as a block. Inside the block, set `items` if it works on another number of items than the
+    given one, and `bytes` if it should be recorded."""
 
     __slots__ = ("_cpu_ns", "_from_ns", "_name", "_outer", "_reads_for", "_replica", "_wanted", "bytes", "items")
 
@@ -104,11 +106,11 @@ class Stage:
             self._outer._go_on()
 
     def wait_input(self) -> AbstractContextManager[None]:
-        """Mark a block that waits for the stage's input. Waits on watched queues (`collector.queue`) mark themselves."""
+        """Return a block whose time is a wait for the stage's input. Queues of `collector.queue` need no such block."""
         return self._wait(INPUT_WAIT)
 
     def wait_output(self) -> AbstractContextManager[None]:
-        """Mark a block that waits until the stage's output is taken."""
+        """Return a block whose time is a wait until the stage's output is taken."""
         return self._wait(OUTPUT_WAIT)
 
     def _wait(self, kind: int) -> AbstractContextManager[None]:
@@ -132,7 +134,7 @@ class Stage:
 
 
 class _TimedWait:
-    """A block that waits.
+    """A block whose time is a wait of a stage.
 
     The block is no generator: contextlib sets the traceback of an error, and the user's class of error may refuse that.
     """
@@ -161,7 +163,7 @@ class _Local(threading.local):
         self._waits: deque[Wait] = deque(maxlen=_MOST_WAITING)
 
     def waits_of(self, outlet: Outlet) -> deque[Wait]:
-        """Return the waits of this thread that belong to no stage yet. Waits of an earlier run are dropped."""
+        """Return this thread's waits for input that belong to no stage yet. Those of an earlier run are dropped."""
         if outlet is not self._outlet:
             self._outlet = outlet
             self._waits.clear()
@@ -193,9 +195,9 @@ def stage(name: str, replica: int | None = None, items: int = 1) -> Stage:
 
 
 def add_wait(outlet: Outlet, wait: Wait) -> None:
-    """Add a wait on a queue to the open stage of this thread.
+    """Add a wait on a queue to the stage that is open on this thread.
 
-    Without an open stage, a wait for output belongs to the last stage, a wait for input to the next stage.
+    Without an open stage, a wait for output belongs to the thread's last stage, a wait for input to its next stage.
     """
     if _local.stage is not None:
         _local.stage._add_wait(wait)

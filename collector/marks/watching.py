@@ -1,4 +1,4 @@
-"""Wrapped objects of the script, used as before: queues between its stages, and iterables of training input."""
+"""Wrap a script's queues and input iterables so that waits for them are recorded. The script uses them as before."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def queue(name: str, q: Any, capacity: int | None = None) -> WatchedQueue:
 
 
 class Watched(Generic[T]):
-    """The user's iterable, whose iterators are timed; everything else is the iterable's own."""
+    """The user's iterable. On the training thread, the time until each item comes is recorded; all else is its own."""
 
     def __init__(self, iterable: Iterable[T], name: str) -> None:
         self._iterable = iterable

@@ -1,4 +1,4 @@
-"""The advice on a run as a value: its bottleneck, the changes to make, and their expected gain."""
+"""The advice on a run as a value for scripts and notebooks: its bottleneck, the changes to make, the expected gains."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Advice:
     """The verdict on a rank and its suggestions, best first, with the fields of `report --json`.
 
-    `silence` is the reason for having no suggestions. print() shows text; a notebook shows a list whose entries unfold.
+    `silence` is why there are no suggestions, "" if there are some. print() shows text; a notebook shows a list whose
+    entries unfold. The object iterates over its suggestions.
     """
 
     verdict: str

@@ -1,4 +1,4 @@
-"""Plotly figures of a run for a notebook: the charts that its pages draw."""
+"""Draw Plotly figures of a run in a notebook: the charts that its pages draw."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def build_figure(rank: RankRun, kind: str, title: str) -> Any:
     """Return a `plotly.graph_objects.Figure`. `kind` is steps, phases, operators or queues.
 
     OptionError for another kind, UsageError if plotly or the server is not installed, TableMissingError if the run
-    lacks the table. For a table without rows, the figure shows a message.
+    lacks the table. If there is nothing to draw, the figure shows a message.
     """
     if kind not in _NOTHING:
         raise OptionError(f"there is no figure {kind!r}; choose from {', '.join(_NOTHING)}")

@@ -1,4 +1,4 @@
-"""All recorded spans of a rank in one table: operators, kernels, steps, phases, ranges, stages."""
+"""Build one table of all recorded spans of a rank: operators, kernels, steps, phases, ranges, collectives, stages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SpanChoice:
     """A selection of spans: `categories` (None for all), `activities` (host work, device work or both), and `steps`
     (first and last, both included; None for all).
 
-    `workers` are the numbers of the DataLoader workers to include, None for all. The numbers stay the same.
+    `workers` are the numbers of the DataLoader workers to include, None for all; the workers keep their numbers.
     """
 
     categories: tuple[str, ...] | None = None
@@ -88,7 +88,8 @@ def _check(what: str, given: Any, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def build_spans(rank: RankRun, trace_id: str, choice: SpanChoice) -> pa.Table:
-    """Return the chosen spans of a rank, sorted by start. A missing table adds none; else raises as `RankRun.table`."""
+    """Return the chosen spans of a rank with the columns of SCHEMA, sorted by start. `trace_id` is the same text in all
+    rows. A missing table adds none; for others this raises as `RankRun.table`."""
     pieces: list[pa.Table] = []
     first = 0
     stages = partial(_read_stages, workers=choice.workers)

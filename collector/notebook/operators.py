@@ -1,4 +1,4 @@
-"""One operator of a run by name, and the device work of each step."""
+"""Sum up the detailed windows of a run for a script: one operator by name, and the device work of each step."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ DEVICE_WORK = ("kernel", "communication", "memcpy", "memset")
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator of the detailed windows (steps recorded with torch.profiler). `shapes` has one row per input shape,
-    with the same sums and their mean.
+    """The sums over all calls of one operator in the detailed windows (steps recorded with torch.profiler). `total_ns`
+    is host time with callees, `self_ns` without; `mean_ns` is `total_ns` per call. `shapes` has one row per input
+    shape, with the same sums and mean.
     """
 
     name: str
@@ -60,8 +61,8 @@ def find_operator(operators: pa.Table, name: str) -> Operator:
 def sum_executions(spans: pa.Table) -> pa.Table:
     """Return the work of each device in each step: step, device, count, start, total_ns, busy_ns and wait_ns.
 
-    `spans` are device spans; only DEVICE_WORK is included. total_ns runs from the first start to the last end; busy_ns
-    is the part of it in which any work ran, and wait_ns the rest.
+    `spans` are device spans; only DEVICE_WORK in a step is included. total_ns runs from the start of the first work of
+    the step on the device to the end of the last; busy_ns is the part of it in which any work ran, wait_ns the rest.
     """
     is_work = pc.is_in(spans["cat"].cast(pa.string()), pa.array(DEVICE_WORK))
     known = spans.filter(pc.and_(is_work, pc.and_(pc.is_valid(spans["step"]), pc.greater(spans["dur"], 0))))

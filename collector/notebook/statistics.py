@@ -1,4 +1,4 @@
-"""Totals of a rank: the time in each stage by kind of time (work, waits, setup), relative to the run's wall time."""
+"""Sum the times of a rank in each stage by kind of time (work, waits, setup), and compare them with its wall time."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ _SCHEMA = pa.schema(
 @dataclass(frozen=True)
 class Statistics:
     """Totals of a rank. `wall_ns` is the time from the start of the recording to its end, or to its last heartbeat.
+    `steps` is the number of training steps.
 
-    `table` has a row for each stage and kind of time (work, input_wait, output_wait, setup, cleanup), summed over the
-    stage's replicas; `wall_frac` is the mean time of a replica as a fraction of the wall time. `loader` is null for the
-    script's own stages; `cpu_ns` and `bytes` are null if not measured. If `cpu_ns` was measured for some batches only,
-    it is extrapolated to all.
+    `table` has a row for each loader, stage and kind of time (work, input_wait, output_wait, setup, cleanup), summed
+    over the stage's replicas; `wall_frac` is the mean time of a replica as a fraction of the wall time. `loader` is
+    null for the script's own stages; `cpu_ns` and `bytes` are null if not measured. If `cpu_ns` was measured for some
+    batches only, it is extrapolated to all.
     """
 
     name: str
@@ -90,7 +91,7 @@ def _spell(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def sum_statistics(rank: RankRun, name: str) -> Statistics:
-    """Sum the recorded times of a rank. Raises as `RankRun.table`, but a missing table is no error."""
+    """Sum the recorded times of a rank of the run `name`; a missing table adds none. Raises as `RankRun.table`."""
     manifest = rank.manifest
     ended_ns = manifest.ended_unix_ns or manifest.heartbeat_unix_ns
     wall_ns = max(ended_ns - manifest.started_unix_ns, 0)
@@ -144,7 +145,7 @@ def _sum_stages(rank: RankRun, wall_ns: int) -> pa.Table:
 
 
 def _extend_counted(sums: pa.Table) -> pa.Array:
-    """Return the processor time of each row. If only some batches of a row were measured, it is extrapolated to all."""
+    """Return the processor time of each row of sums. If only some of its batches were measured, it is extrapolated."""
     whole, counted_of, counted = (
         sums[f"{name}_sum"].cast(pa.float64()) for name in ("duration_ns", "counted_of_ns", "cpu_ns")
     )

@@ -1,4 +1,4 @@
-"""Text tables of a run for a terminal: steps, device operators, host operators."""
+"""Lay out text tables of a run for a terminal: steps, host and device operators, device work, ranges."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _NAME_WIDTH = 60
 
 
 def describe_steps(steps: pa.Table) -> str:
-    """Return the statistics in ms, as text, of the averaged steps (in an inference run: batches) and of their phases."""
+    """Return as text the distribution in ms of the times of steady steps (in an inference run: of the batches that
+    averages cover), and of each phase in them."""
     counted = count_as_steps(steps)
     table, noun = counted.steps, counted.noun
     summary = summarize_steps(table)
@@ -60,7 +61,7 @@ def _spell_times(label: str, times: Distribution) -> tuple[str, ...]:
 
 
 def describe_kernels(kernels: pa.Table) -> str:
-    """Return the mean time and the count of each device operator, longest mean first."""
+    """Return as text the mean time per execution and the count of each kernel, longest mean first."""
     rows = _sum_by(kernels, "name", ("count", "total_ns"))
     rows.sort(key=lambda row: (-row["mean_ns"], row["name"]))
     nothing = "No device operators were recorded: nothing ran on a device inside a detailed window."
@@ -69,7 +70,8 @@ def describe_kernels(kernels: pa.Table) -> str:
 
 
 def describe_operators(operators: pa.Table) -> str:
-    """Return count, total, self and mean time of each host operator in detailed windows, longest self time first."""
+    """Return as text the count, total, self and mean time of each host operator in all detailed windows, longest self
+    time first."""
     rows = _sum_by(operators, "name", ("count", "total_ns", "self_ns"))
     rows.sort(key=lambda row: (-row["self_ns"], row["name"]))
     columns = {"name": "name", "count": "count", "total ms": "total_ns", "self ms": "self_ns", "mean µs": "mean_ns"}
@@ -78,7 +80,7 @@ def describe_operators(operators: pa.Table) -> str:
 
 
 def describe_host_operators(slices: pa.Table) -> str:
-    """Return the host operators of one step, numbered from 1 in order of their first start.
+    """Return as text the host operators of one step, numbered from 1 in the order of their first start.
 
     `slices` are those of the category `operator` in all detailed steps. Only the first detailed step is used.
     """
@@ -95,7 +97,7 @@ def describe_host_operators(slices: pa.Table) -> str:
 
 
 def describe_each_step(steps: pa.Table) -> str:
-    """Return each training step with its phases, in ms; for an inference run, each batch."""
+    """Return as text the first _MOST_STEPS training steps with their phases, in ms; for an inference run, batches."""
     counted = count_as_steps(steps)
     columns = {counted.noun: "step", "total": "duration_ns", **{phase.label: phase.column for phase in PHASES}}
     rows = train_steps(counted.steps).select([*columns.values()]).to_pylist()
@@ -103,7 +105,8 @@ def describe_each_step(steps: pa.Table) -> str:
 
 
 def describe_executions(executions: pa.Table) -> str:
-    """Return total, busy and waiting time for each device and step; `executions` is from `operators.sum_executions`."""
+    """Return as text the total, busy and waiting time of each device in each step; `executions` is the result of
+    `operators.sum_executions`."""
     columns = {"step": "step", "device": "device", "executions": "count"}
     columns |= {f"{name} ms": f"{name}_ns" for name in ("total", "busy", "wait")}
     nothing = "No device work was recorded: nothing ran on a device inside a detailed window."
@@ -111,7 +114,7 @@ def describe_executions(executions: pa.Table) -> str:
 
 
 def describe_ranges(ranges: pa.Table) -> str:
-    """Return count, items, host and device time of the ranges by path, longest host time first."""
+    """Return as text the count, items, host and device time of the ranges, summed by path, longest host time first."""
     rows = _sum_by(ranges, "path", ("failed", "duration_ns", "device_ns", "total_items"))
     rows.sort(key=lambda row: -row["duration_ns"])
     columns = {"name": "path", "count": "rows", "failed": "failed"}

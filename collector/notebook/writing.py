@@ -50,7 +50,8 @@ def write_trace(spans: Any, path: str | os.PathLike[str]) -> int:
 
 
 def write_run(run: Run, path: str | os.PathLike[str], ranks: Sequence[int], workers: Sequence[int] | None) -> int:
-    """Write the spans of some ranks; without `workers`, also their tables for an import. Raises as `Run.write_trace`."""
+    """Write the spans of some ranks as a trace; with `workers` None, also their tables for an import. Return the number
+    of events. Raises as `Run.write_trace`."""
     opened = [run.rank(rank) for rank in dict.fromkeys(ranks)]
     chosen = None if workers is None else check_numbers("worker", list_workers(opened), workers)
     choice = SpanChoice(workers=None if chosen is None else tuple(chosen))

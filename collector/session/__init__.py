@@ -1,4 +1,4 @@
-"""The Profiler and its foundations: the run's folder, the recording, the start of the sidecar.
+"""The Profiler and what it stands on: the run's folder, the recording, the sidecar's start and end.
 
 Must not import torch: the signals do.
 """

@@ -1,4 +1,4 @@
-"""The recorder process (sidecar), seen from the training process: start, supervision, wait for its end."""
+"""Start, supervise and await the recorder process (sidecar), which makes the tables, from the training process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = logging.getLogger("stepscope")
 
 
 class Beside:
-    """The recorder process of one rank. If that process is gone, this class does its work."""
+    """The recorder process of one rank. If that process is gone at the end, `finish` writes the tables itself."""
 
     def __init__(self, rank_folder: Path, log: WordLog) -> None:
         self._rank_folder = rank_folder
@@ -42,7 +42,7 @@ class Beside:
         return self._process.pid if self._process is not None else 0
 
     def start(self) -> None:
-        """Start the recorder process. Raises OSError if that fails."""
+        """Start the recorder process. Raises OSError if it cannot be started."""
         self._starts += 1
         self._process = start_sidecar(self._rank_folder, self._events_log.share())
 
@@ -61,7 +61,8 @@ class Beside:
         return self._start_again(code)
 
     def leave(self) -> None:
-        """Let the process write the rest without waiting. Replace the process first if it has ended or is stopped."""
+        """Let the process write the rest of the tables, without waiting for it. If it has ended or the system has
+        stopped it, a new process takes its place."""
         if self._process is not None and (self._process.poll() is not None or self._is_stopped()):
             self.kill()
             if events_path(self._rank_folder).is_dir():
@@ -93,7 +94,7 @@ class Beside:
         )
 
     def _wait(self) -> str:
-        """Wait for the process while it makes progress. Return "" once it is gone, else why it is left alone."""
+        """Wait for the process while it uses processor time. Return "" once it is gone, else why it is left alone."""
         process = self._process
         if process is None:
             return ""
@@ -119,8 +120,8 @@ class Beside:
         return float(times.user + times.system)
 
     def _give_up(self) -> str:
-        """If the process is stopped, kill it and return "": this process then does its work. Else return why it is left
-        alone.
+        """If the system has stopped the process, kill it and return "": this process then does its work. Else leave the
+        process alone and return why.
         """
         assert self._process is not None
         if self._is_stopped():

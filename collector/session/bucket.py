@@ -1,4 +1,4 @@
-"""A run with a URL, seen from the training process: recorded on this machine, uploaded by another process."""
+"""Upload a run that has a URL: it is recorded on this machine, and another process uploads it meanwhile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Bucket:
         self._problem = ""
 
     def start(self, rank_folder: Path) -> None:
-        """Begin to upload a rank. A failure to begin is reported at the end."""
+        """Begin to upload a rank. If that fails, `describe_end` reports it."""
         self._rank_folder = rank_folder
         if missing := find_missing_package(self.url):
             self._problem = f"it needs {missing}"
@@ -40,7 +40,8 @@ class Bucket:
             self._problem = f"the upload could not be started ({error})"
 
     def describe_end(self, patience_s: float = PATIENCE_S) -> str:
-        """Wait a little for the upload. Return one line: the run's address, or the missing files and what to do."""
+        """Wait at most `patience_s` for the upload. Return one line: the run's address, or which files are missing
+        there and what to do; "" without `start`."""
         if self._rank_folder is None:
             return ""
         if self.url.startswith("memory://"):
@@ -75,5 +76,5 @@ class Bucket:
 
 
 def speaks_for_host(rank: int) -> bool:
-    """Return whether this rank reports for all ranks of its host."""
+    """Return whether this rank is the one that prints messages for all ranks of its host."""
     return os.environ.get("LOCAL_RANK", str(rank)) == "0"

@@ -1,4 +1,4 @@
-"""The last lines of a training on the terminal: its bottleneck, the change to make, and the expected gain.
+"""Write the last lines of a training for the terminal: its bottleneck, the change to make, and the expected gain.
 
 The server's code judges the run in a process of its own, so that a training never loads it. The training waits at most
 `PATIENCE_S`; the page shows the verdict later. Judging does not begin when memory is short.
@@ -33,9 +33,9 @@ _log = logging.getLogger("stepscope")
 def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
     """Return the lines on a run's verdict.
 
-    The list is empty if PROFILER_VERDICT is 0, if the server is not installed or fails, or if memory is short. It only
-    has the command for the verdict if judging takes too long, or if the job has several ranks. A job holds all its
-    devices until its last rank has ended, and the tables of one rank give no verdict on the others.
+    The list is empty if PROFILER_VERDICT is 0, if the server is not installed or fails, or if memory is short. If
+    judging takes too long or the job has several ranks, the only line is the command that prints the verdict. A job
+    holds its devices until its last rank has ended, and the tables of one rank give no verdict on the others.
     """
     later = f"for the verdict: profiler-server report --brief {shlex.quote(str(run_path))}"
     if (
@@ -69,7 +69,10 @@ def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
 
 
 def measure_headroom(processes: Path = Path("/proc/self/cgroup"), groups: Path = _GROUPS) -> int:
-    """Return the free bytes of memory: the machine's, or those of the tightest memory cgroup above this process."""
+    """Return how many bytes of memory are free: on the machine, or in the fullest cgroup of this process if fewer.
+
+    `processes` lists the cgroups of this process; `groups` is the folder of all cgroups.
+    """
     free_bytes = int(psutil.virtual_memory().available)
     for folder in _list_groups(processes, groups):
         for limit, usage in _FILES:

@@ -1,4 +1,4 @@
-"""The end of a run: the exception or exit that ended it, and the number of recorded steps."""
+"""Describe how a run ended, for its notes and the terminal: the exception or exit, and the number of recorded steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def note_exit(error: SystemExit) -> None:
 
 
 def find_last_error() -> BaseException | None:
-    """Return the exception that ends this process, None if unknown.
+    """Return the exception that ends this process, None if there is none or it is unknown.
 
     In a child of multiprocessing the exception is still being handled. Elsewhere the interpreter has stored the
     exception before any `sys.excepthook` runs, so no hook of ours is needed. An interactive session stores every error
@@ -39,9 +39,9 @@ def find_last_error() -> BaseException | None:
 
 
 def describe_error(error: BaseException | None) -> str:
-    """Return the type of an exception and the start of its message, "" for None and for an exit without a failure.
+    """Return the type of an exception and the start of its message; "" for None and for an exit with code None or 0.
 
-    An exit from within an `except` is described by the caught exception. Errors from the message itself pass through.
+    Another exit from within an `except` is described by the caught exception. Errors of `str(error)` pass through.
     """
     if isinstance(error, SystemExit):
         if error.code is None or error.code == 0:
@@ -64,7 +64,8 @@ def _leave_out_traceback(message: str) -> str:
 
 
 def spell_end(ended_by: str, steps: int) -> str:
-    """Return a sentence on why the run ended and on the number of steps. Batches of an inference run are not steps."""
+    """Return a sentence on why the run ended and after how many training steps. `ended_by` is UNTOLD, or a description
+    as of `describe_error`."""
     when = f"after {format_number_of(steps, 'step')}" if steps else "without a training step"
     if ended_by == UNTOLD:
         return f"The script left before analyse(), {when}: at its last line or by sys.exit()."
@@ -72,7 +73,8 @@ def spell_end(ended_by: str, steps: int) -> str:
 
 
 def count_recorded(rank: RankRun) -> str:
-    """Return the number of recorded training steps in words, such as "20 steps"; of batches if there are no steps."""
+    """Return the number of recorded training steps in words, such as "20 steps". Without steps, return the number of
+    batches of inference; without either, NO_STEPS."""
     steps = rank.count_steps()
     batches = 0 if steps else rank.count_steps("eval")
     if batches:
@@ -81,6 +83,6 @@ def count_recorded(rank: RankRun) -> str:
 
 
 def find_missing(rank: RankRun) -> tuple[str, ...]:
-    """Return sentences on what a finished rank did not record: some or all of its steps, or its waits for input."""
+    """Return sentences on what a finished rank failed to record: some or all of its steps, or its waits for input."""
     codes = (STEPS_LOST, STEPS_UNSEEN, INPUT_UNSEEN)
     return tuple(warning.text for warning in rank.manifest.warnings if warning.code in codes)

@@ -1,4 +1,4 @@
-"""Choose the folder of a run: join the run of the same launch, or move an earlier run away and begin a new one."""
+"""Choose the folder for a rank: join the run of the same launch, or set an earlier run aside and begin a new one."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ _UNKNOWN = RunManifest("", "", 0, 0, "collector", 0, "")
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch that asks for a run folder.
+    """A rank that asks for a folder, with its launch.
 
-    `id` is shared by the ranks of one launch; it is empty for a process on its own. `job` is shared by all launches of
-    one job. `requeues` counts how often SLURM requeued the job, `restarts` how often torchrun restarted it since then.
+    `id` is shared by the ranks of one launch, `job` by all launches of one job; both are "" without a launcher.
+    `requeues` counts how often SLURM requeued the job, `restarts` how often torchrun restarted it since then.
     """
 
     rank: int
@@ -77,10 +77,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of a rank, with the proof that this process made it.
+    """The folder of a rank. `made` is the proof that this process made it.
 
-    `is_new` is true if there was no run folder before. `set_aside` is the new path of an earlier run. `continued` is
-    the attempt number of that earlier run; 0 if it belongs to another job.
+    `is_new` is true if `run_path` did not exist before. `set_aside` is the new path of an earlier run, None if there
+    was none. `continued` is the attempt number of that run; 0 if it belongs to another job or there was none.
     """
 
     run_path: Path
@@ -94,9 +94,9 @@ class Place:
 
 
 def find_job() -> tuple[str, int, int]:
-    """Return the job's id, and how often the job was requeued and restarted. All attempts of a job have the same id.
+    """Return the job's id, how often SLURM requeued the job, and how often torchrun restarted it since then.
 
-    The id is "" without a launcher.
+    All attempts of a job have the same id. Without a launcher the id is "" and the counts are 0.
     """
     named = [os.environ.get("SLURM_JOB_ID", ""), os.environ.get("TORCHELASTIC_RUN_ID", "")]
     if not any(named):
@@ -119,7 +119,8 @@ def find_launch_id() -> str:
 
 
 def claim_place(output_path: Path, launch: Launch) -> Place:
-    """Make this rank's folder in `<output_path>/profiler`. Raises OutputError with the reason if that fails."""
+    """Make this rank's folder in `<output_path>/profiler`, in the run that its launch has begun there or in a new one.
+    Raises OutputError with the reason if that fails."""
     run_path = output_path.expanduser().absolute()
     try:
         is_new = not run_path.exists()
@@ -176,7 +177,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def abandon_place(place: Place) -> None:
-    """Remove the folder of a rank that could not write anything, so that no empty run stays behind."""
+    """Remove the folder of a rank that recorded nothing. Remove the run too if it has no other rank."""
     with tolerated():
         remove_tree(place.rank_folder, place.made)
     if not layout.find_ranks(place.run_path):
@@ -186,7 +187,7 @@ def abandon_place(place: Place) -> None:
 
 
 def _read_run(run_path: Path) -> RunManifest | None:
-    """Return the manifest of the run at this path; `_UNKNOWN` if it cannot be read, None if there is no run."""
+    """Return the manifest of the run at this path; the stand-in `_UNKNOWN` if it cannot be read, None without a run."""
     manifest = _read_manifest(run_path)
     if manifest is None and _has_ranks(run_path):
         # A rank's folder is made only after run.json. Either another rank has just made both, or the run has lost its
@@ -226,7 +227,7 @@ def _can_join(run_path: Path, manifest: RunManifest, launch: Launch) -> bool:
 
 
 def _is_over(rank_folder: Path) -> bool:
-    """Return whether a rank has ended. False if unknown, as on another host, or if the rank is just beginning."""
+    """Return whether a rank is known to have ended. This is unknown on another host, or if the rank just begins."""
     if has_ended(rank_folder):
         return True
     try:
@@ -237,7 +238,7 @@ def _is_over(rank_folder: Path) -> bool:
 
 
 def _has_begun(rank_folder: Path) -> bool:
-    """Return whether another process of this host records here or may be about to, with or without the lock."""
+    """Return whether another process of this host records to this folder or may be about to, even without its lock."""
     if has_ended(rank_folder):
         return False
     if _is_unsure(rank_folder):
@@ -250,7 +251,7 @@ def _has_begun(rank_folder: Path) -> bool:
 
 
 def _is_unsure(rank_folder: Path) -> bool:
-    """Return whether a young folder has no notes: its process may be about to record, or may have died."""
+    """Return whether the folder is young and has no notes yet: its process may be about to record, or may have died."""
     try:
         read_notes(rank_folder)
     except (OSError, ValueError):
@@ -268,8 +269,8 @@ def _list_ranks(run_path: Path) -> dict[int, Path]:
 
 
 def _set_aside(run_path: Path, launch: Launch) -> Path | None:
-    """Move an earlier run to `earlier/`; return its path there, None if another process moved it. OutputError if the
-    run still records.
+    """Move an earlier run to `earlier/` and return its path there; None if another process has moved it already. Raises
+    OutputError if the run still records.
     """
     deadline = time.monotonic() + FREE_S
     while any(is_locked(folder) or _has_begun(folder) for folder in _list_ranks(run_path).values()):
@@ -299,7 +300,7 @@ def _set_aside(run_path: Path, launch: Launch) -> Path | None:
 
 
 def _remove_oldest(run_path: Path, launch: Launch) -> None:
-    """Remove the oldest jobs from `earlier/`, but never the job of this launch. Other files in the folder stay."""
+    """Remove the runs of all jobs but the last MOST_EARLIER from `earlier/`, never this launch's job or other files."""
     folder = run_path / layout.EARLIER_FOLDER
     runs = [path for path in folder.iterdir() if SET_ASIDE.fullmatch(path.name)]
     runs.sort(key=lambda path: [int(part) for part in path.name.split("-")])
@@ -316,13 +317,13 @@ def _remove_oldest(run_path: Path, launch: Launch) -> None:
 
 
 def _find_job(run_path: Path, launch: Launch) -> tuple[Attempt, ...]:
-    """Return the earlier attempts of the job that a launch repeats; empty for a new job."""
+    """Return the recorded attempts before this launch of the job that it repeats; empty for a new job."""
     last = _find_last(run_path, launch)
     return last if last and _continues(launch, last[-1].manifest) else ()
 
 
 def _find_last(run_path: Path, launch: Launch) -> tuple[Attempt, ...]:
-    """Return the attempts of the last job here that has the launch's job id; empty if there is no such job."""
+    """Return the attempts of the last job in this folder that has the launch's job id; empty without such a job."""
     jobs = [job for job in list_jobs_of_place(run_path) if job[0].manifest.job_id == launch.job]
     return jobs[-1] if jobs else ()
 

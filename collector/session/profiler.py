@@ -1,4 +1,4 @@
-"""The Profiler: the object in a training script. Whatever goes wrong in this module, the training goes on."""
+"""The Profiler: the object with which a training script records. Whatever goes wrong here, the training goes on."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class Profiler:
         self._guard(self._tell_result)
 
     def _forget(self) -> None:
-        """Drop all our references to this Profiler, so that it is freed together with the script's own reference.
+        """Drop all our references to this Profiler, so that it is freed once the script drops its own.
 
         A hyperparameter sweep may make hundreds of Profilers.
         """
@@ -217,7 +217,7 @@ class Profiler:
             self._trace_path = write_trace(self._open_run(), self._recording.place.rank, self._trace_path)
 
     def _tell_result(self) -> None:
-        """Print the run's path, its upload and its verdict on stderr. Only rank 0 prints the path and the verdict."""
+        """Print on stderr where the run is, its upload and its verdict. Ranks other than 0 print the upload only."""
         is_first = self._recording is not None and self._recording.place.rank == 0
         if is_first:
             self._tell_where(count_recorded(self._open_run().rank(0)))
@@ -278,7 +278,8 @@ class Profiler:
             )
 
     def _give_way(self, to: Path) -> bool:
-        """End this Profiler for a new one that records to `to`, if this one may be replaced. Return whether it ended."""
+        """Return whether this Profiler has ended itself for a new one that records to `to`. Only that of profiler-run
+        does so."""
         return False
 
     def _open(self) -> None:
@@ -316,7 +317,8 @@ class Profiler:
         return running and self._pid == os.getpid()
 
     def _is_elsewhere(self) -> bool:
-        """Return whether this object must do nothing: in a forked child, or a spawned child that reruns the script."""
+        """Return whether this object must do nothing, because the process is a child of the one that records: forked,
+        or spawned so that it reruns the script."""
         return self._inert or self._pid != os.getpid()
 
     def _finish_at_exit(self) -> None:
@@ -334,8 +336,8 @@ class Profiler:
             self._guard(self._tell_upload)
 
     def _note_end(self, error: BaseException | None, otherwise: str = "") -> None:
-        """Keep the reason for the training's end: the description of `error`, else `otherwise`. After stop() no reason
-        is kept.
+        """Store the reason for the training's end: the description of `error`, or `otherwise` if there is none. After
+        stop() no reason is stored.
         """
         if self._recording is not None and self._state in ("recording", "paused"):
             # Str() of a user's exception may raise anything.

@@ -1,4 +1,4 @@
-"""One recording of one rank: switch the signals on, run the sidecar, and restore everything at the end."""
+"""One recording of one rank: switch the signals on, start the sidecar, and undo all patches at the end."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Recording:
     """The recording from the first start() to analyse(). Making it raises OutputError if the run's folder cannot be
     written.
 
-    Without a sidecar, finish() writes the tables in this process. `ended_by` is the reason for the training's end,
-    unless the script's own analyse() ended it.
+    Without a sidecar, finish() writes the tables in this process. `ended_by` is the reason for the training's end, ""
+    if the script's own analyse() ended it.
     """
 
     def __init__(self, output_path: Path, options: Options, *, with_sidecar: bool = True) -> None:
@@ -83,7 +83,7 @@ class Recording:
         self._tell_signals("resume")
 
     def pause(self) -> None:
-        """Stop recording until `resume`. The current step is ended if its update has run."""
+        """Stop recording until `resume`. The current step counts if its update has run. Repeated calls are harmless."""
         if self.log.thread[0] == _NO_THREAD:
             return
         self.context.steps.finish()
@@ -94,19 +94,19 @@ class Recording:
         self.log.mark_head(self.context.steps.ended)
 
     def mark_step(self) -> None:
-        """End the step, because the script called `step()`. This has an effect on the training thread only."""
+        """End the step, because the script called `step()`. A call on another than the training thread is ignored."""
         if not self.log.is_mine() and not self.context.adopt_thread():
             return
         self.log.write(STEP_MARK, time.perf_counter_ns())
         self.context.steps.mark()
 
     def settle(self) -> None:
-        """Stop recording, and prepare the signals for the interpreter's end."""
+        """Stop recording at the interpreter's end, and tell the signals of it. `leave` or `finish` must follow."""
         self.pause()  # while the threads that train still move: one of them may have a window to close
         self._tell_signals("settle")
 
     def finish(self) -> str:
-        """Stop, and wait until the tables are written; write them in this process if the sidecar is gone.
+        """End the recording, and wait until the tables are written; write them in this process if the sidecar is gone.
 
         Return the reason if tables are missing, else "".
         """
@@ -119,7 +119,7 @@ class Recording:
             self.log.close()
 
     def leave(self) -> None:
-        """Stop without waiting: undo everything, and let the sidecar write the rest."""
+        """End the recording without waiting: undo all patches, and let the sidecar write the rest of the tables."""
         self._end()
         self._beside.leave()
 
@@ -141,7 +141,7 @@ class Recording:
         self.log.finish()
 
     def withdraw(self) -> None:
-        """Finish early. A recording without any step is removed, so that another recording can use the folder."""
+        """Make room for another recording: `finish` this one, or remove it with its folder if it has no step yet."""
         if self.context.steps.ended:
             self.finish()
             return
@@ -151,7 +151,8 @@ class Recording:
         abandon_place(self.place)
 
     def count_steps(self) -> str:
-        """Return the number of ended training steps in words; of batches, for an inference run with tables."""
+        """Return the number of ended training steps in words. Without steps, return the number of batches of inference
+        if the tables are written, else NO_STEPS."""
         steps = self.context.steps.ended
         if steps:
             return format_number_of(steps, "step")
@@ -159,7 +160,7 @@ class Recording:
 
     @property
     def found_nothing(self) -> bool:
-        """Return whether the script ended without an error and had neither a step nor a batch."""
+        """Whether the script ended without an error and had neither a training step nor a batch."""
         return self.ended_by in ("", UNTOLD) and not (
             self.context.steps.ended or self.context.steps.fetches or self.context.has_inferred
         )

@@ -1,4 +1,4 @@
-"""The Profiler for scripts in an interpreter beside the main one: all of its methods exist, none does anything.
+"""A stand-in for the Profiler in an interpreter beside the main one: all methods exist, none records anything.
 
 pyarrow and numpy may wait for ever when a second interpreter imports them. So this file imports the standard library
 only, and the real Profiler is not imported there.

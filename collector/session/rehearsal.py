@@ -1,4 +1,4 @@
-"""Measure the cost of the hooks on the training thread, during the training itself.
+"""Measure what the hooks cost the training thread, during the training itself, for the overhead that a run states.
 
 Now and then, between two steps, one hook is called around nothing and timed. A hook in a real step runs after the
 model's work, when the caches hold other data. So the caches are first filled with other data. The amount of data was
@@ -56,7 +56,7 @@ class CostSampler:
         self._run_log = context.log
 
     def sample(self, step: int) -> bool:
-        """Time one hook if it is due. Return whether the figures should be saved now."""
+        """Time one hook, if it is due after this step. Return whether `describe` should be saved now."""
         begun = time.perf_counter_ns()
         if step < self._next_step or begun < self._next_ns or not self._run_log.is_mine():
             return False

@@ -1,4 +1,4 @@
-"""An output path that ends in .json or .json.gz: the trace is written there at the end, the run lies beside it."""
+"""Take an output path that ends in .json or .json.gz as that of a trace, written at the end; the run lies beside it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def split_path(path: Path) -> tuple[Path, Path | None]:
 
 
 def write_trace(run: Run, rank: int, path: Path) -> Path:
-    """Write the trace of one rank and return its path. If the job has several ranks, each rank gets a file of its own."""
+    """Write the trace of one rank to `path` and return its path. If the job has several ranks, the rank is put into the
+    file's name."""
     if run.manifest.world_size > 1:
         stem, _, endings = path.name.partition(".json")
         path = path.with_name(f"{stem}.rank{rank}.json{endings}")

@@ -1,4 +1,4 @@
-"""Runs in buckets: the parts of a URL, its file system, and the process that copies a run to it during the recording.
+"""Put runs into buckets: parse a URL, open its file system, and copy a run there while it is recorded.
 
-Must not be imported by recording code: only the session starts the process.
+Must not be imported by recording code, except the session, which starts the process that copies.
 """

@@ -1,4 +1,4 @@
-"""The record of the files of a rank that are uploaded, for later upload processes: a hidden file beside its tables."""
+"""Keep a record of which files of a rank are uploaded, for later upload processes: a hidden file beside its tables."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class UploadLedger:
     """The state of the upload of a rank.
 
     `files` maps each file at `url` to the size in bytes and the modification time in ns that the local file had when it
-    was sent. `shift_ns` was added to the times in the files. `problem` is why the last attempt failed, "" if it
-    succeeded. `is_final`: another attempt would fail, too. `is_taken`: another run is at the URL. `is_done`: the rank
-    has ended and all files are uploaded.
+    was sent. `shift_ns` was added to the times in the files at the URL. `problem` is why the last attempt failed, "" if
+    it succeeded. `is_final`: another attempt would fail, too. `is_taken`: another run is at the URL. `is_done`: the
+    rank has ended and all files are uploaded.
     """
 
     url: str
@@ -35,7 +35,7 @@ class UploadLedger:
 
 
 def read_ledger(rank_folder: Path) -> UploadLedger | None:
-    """Return the state of a rank's upload, None if there is none."""
+    """Return the state of a rank's upload, None if none is stored or it cannot be read."""
     with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError, RecursionError):
         return msgspec.json.decode(read_small_file(rank_folder / NAME), type=UploadLedger)
     return None
@@ -48,7 +48,8 @@ def write_ledger(rank_folder: Path, ledger: UploadLedger) -> None:
 
 
 def list_files(rank_folder: Path) -> dict[str, tuple[int, int]]:
-    """Return the files of a rank without `events/`, each with size in bytes and modification time in ns.
+    """Return the files of a rank by their path in it, with size in bytes and modification time in ns. `events/` and
+    hidden files are left out.
 
     The manifest comes last, because it must be uploaded last.
     """
@@ -67,5 +68,5 @@ def list_files(rank_folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def list_missing(rank_folder: Path, ledger: UploadLedger) -> dict[str, tuple[int, int]]:
-    """Return the files of a rank whose current version is not uploaded."""
+    """Return the files of a rank whose current version is not uploaded, as `list_files` does."""
     return {name: state for name, state in list_files(rank_folder).items() if ledger.files.get(name) != state}

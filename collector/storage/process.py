@@ -33,7 +33,7 @@ _log = logging.getLogger("stepscope")
 
 
 def start_upload(rank_folder: Path, url: str) -> subprocess.Popen[bytes]:
-    """Start the upload process, in a session of its own. Raise OSError if that fails."""
+    """Start the process that uploads a rank, in a POSIX session of its own. Raise OSError if that fails."""
     with open(rank_folder / LOG_FILE, "ab", opener=open_inside) as output:
         return subprocess.Popen(
             [sys.executable, "-m", "collector.storage.process", str(rank_folder), url],
@@ -47,7 +47,7 @@ def start_upload(rank_folder: Path, url: str) -> subprocess.Popen[bytes]:
 
 
 class Follower:
-    """The upload of one rank, until the rank has ended and all its files are uploaded."""
+    """The repeated upload of one rank, until the rank has ended and all its files are uploaded."""
 
     def __init__(self, rank_folder: Path, url: str, sleep: Callable[[float], None] = time.sleep) -> None:
         self._folder = rank_folder
@@ -56,7 +56,8 @@ class Follower:
         self._failures = 0
 
     def follow(self) -> bool:
-        """Upload until the rank has ended and all is uploaded. Return False if the upload fails, or the run is removed."""
+        """Upload new files again and again. Return True once the rank has ended and all is uploaded, False if the
+        upload is given up or the run is removed."""
         given_up_s = float("inf")
         while self._folder.is_dir():
             has_ended = is_over(self._folder)
@@ -88,7 +89,7 @@ class Follower:
 
 
 def is_over(rank_folder: Path) -> bool:
-    """Return whether the files of a rank are final: the rank is finished, or no process is left that could write."""
+    """Return whether the files of a rank are final: the rank has ended, or no process is left that could write them."""
     if has_ended(rank_folder):
         return True
     try:

@@ -27,7 +27,8 @@ _TIME = "start_ns"
 
 
 def shift_file(source: Path, name: str, target: Path, shift_ns: int) -> None:
-    """Copy a file of a rank; `name` is its path in the rank. `shift_ns` is added to the times in a table or a manifest."""
+    """Copy `source`, a file of a rank, to `target`. `name` is its path in the rank. `shift_ns` is added to the start
+    times in a table and to the times in a manifest."""
     if name == RANK_FILE:
         target.write_text(shift_manifest(read_small_text(source), shift_ns), encoding="utf-8")
     elif source.suffix == ".parquet":
@@ -65,7 +66,7 @@ _LEDGER_EVERY = 20
 
 
 class RankUpload:
-    """The upload of one rank to a URL. Each call of `upload` copies the files that are new or have changed."""
+    """The upload of one rank to a URL. Each call of `upload` copies what is new; `ledger` is the state so far."""
 
     def __init__(self, rank_folder: Path, url: str) -> None:
         self._folder = rank_folder
@@ -74,7 +75,8 @@ class RankUpload:
         self._remote: Remote | None = None
 
     def upload(self, on_file: Callable[[str], None] = lambda name: None) -> None:
-        """Copy the files that are missing, the manifest last. Errors of the file system pass through."""
+        """Copy the files that are new or have changed, the manifest last; call `on_file` with the name of each. Errors
+        of the file system pass through."""
         # After a failure the state of the destination is unknown.
         remote, self._remote = self._remote or self.join(), None
         for number, (name, state) in enumerate(list_missing(self._folder, self.ledger).items(), 1):
@@ -87,7 +89,8 @@ class RankUpload:
         self._remote = remote
 
     def join(self) -> Remote:
-        """Open the URL, write run.json if it is missing, and drop ledger entries of files that are gone at the URL."""
+        """Open the URL and return it. Write run.json if it is missing there, and drop ledger entries of files that are
+        gone there."""
         self._remote = remote = open_remote(self.ledger.url)
         self.ledger.shift_ns = join_run(self._folder.parent.parent, remote)
         if self.ledger.files:

@@ -1,4 +1,4 @@
-"""URLs as places of runs, such as s3://bucket/runs: opened through fsspec, with reasons for failures."""
+"""Take URLs such as s3://bucket/runs as places of runs: open them through fsspec, and explain failures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_url(place: object) -> bool:
 
 
 def find_missing_package(url: str) -> str:
-    """Return the package to install before a URL can be opened, "" if none is missing."""
+    """Return in words what is missing before a run can be put at a URL, such as a package to install; "" if nothing."""
     scheme = url.partition("://")[0]
     package = _PACKAGES.get(scheme)
     if importlib.util.find_spec("fsspec") is None or (package == "s3fs" and importlib.util.find_spec("s3fs") is None):
@@ -101,7 +101,7 @@ def open_remote(url: str) -> Remote:
 
 
 def explain(error: BaseException) -> str:
-    """Return a one-line reason why a URL or folder could not be opened, from the exception."""
+    """Return in one line why a URL could not be read or written, from the exception."""
     if lacks_keys(error):
         return "there are no credentials for it (for s3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)"
     text = " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__

@@ -1,4 +1,4 @@
-"""The declaration of a table: its columns with dtype, unit and meaning, and the texts that a redacted run shows."""
+"""Classes to declare a table: its columns with dtype, unit and meaning, and the texts that a redacted run shows."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def shown(what: Shown) -> Mapping[str, Any]:
 
 
 def read_shown(metadata: Mapping[str, Any]) -> Shown | None:
-    """Return what `shown` put into a field's metadata: the texts that a redacted run shows. None if there is nothing."""
+    """Return what `shown` put into a field's metadata: the texts that a redacted run shows. None if it put nothing."""
     found = metadata.get(_KEY)
     return found if isinstance(found, Shown) else None
 

@@ -1,4 +1,4 @@
-"""`profiler/control.json`: an order to a run that is recording.
+"""Write and read `profiler/control.json`, which orders a detailed window of a run while it records.
 
 {"window": {"first": 500, "count": 5}} orders a detailed window of 5 steps from step 500, or from now on if step 500 has
 passed.

@@ -84,7 +84,7 @@ A = TypeVar("A")
 
 
 def read_or(absent: A, read: Callable[P, T], *args: P.args, **given: P.kwargs) -> T | A:
-    """Return the result of `read`, or `absent` if it raises RunError: a damaged table is treated as never collected."""
+    """Return the result of `read`; if it raises RunError, `absent`: a damaged table is treated as never collected."""
     try:
         return read(*args, **given)
     except RunError:

@@ -1,4 +1,4 @@
-"""The paths of the files of a run: no other module defines their names.
+"""Build the paths of the files of a run: no other module defines their names.
 
 <output_path>/profiler/run.json
 <output_path>/profiler/control.json                     orders for the run while it records
@@ -8,7 +8,7 @@
 <output_path>/profiler/rank_<r>/events/                 event rings and window traces that are not yet in tables
 <output_path>/earlier/<created>/profiler/               a run that a later one in the same place set aside
 
-And the command that completes a killed run, for messages.
+It also spells the command that completes a killed run, for messages.
 """
 
 from __future__ import annotations

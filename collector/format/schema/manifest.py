@@ -1,4 +1,4 @@
-"""The manifests: `profiler/run.json` describes the run, `profiler/rank_<r>/rank.json` one rank."""
+"""Declare, write and read the manifests: `profiler/run.json` describes the run, `rank_<r>/rank.json` one rank."""
 
 from __future__ import annotations
 
@@ -215,7 +215,8 @@ def encode_manifest(manifest: RunManifest | RankManifest) -> str:
 
 
 def encode_text(value: Any, indent: int | None = None) -> str:
-    """Return plain data as JSON. Bytes that are not UTF-8 are escaped, so that every reader accepts the text."""
+    """Return plain data as JSON. Bytes that are not UTF-8 are escaped, so that every reader accepts the text. An object
+    that JSON does not know becomes its `str`."""
     text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
     return _NO_TEXT.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text)
 

@@ -1,4 +1,4 @@
-"""The access rights of written files: a run's folder is private to its user, unless its location is shared.
+"""Choose the access rights of written files: a run's folder is private to its user, unless its location is shared.
 
 A location is shared with `PROFILER_SHARED=1`, or if a group other than the user's own may write there; then the umask
 decides the modes. The choice is made once, when the run's folder is made. Everything inside gets its folder's access
@@ -21,9 +21,9 @@ def find_run_mode(run_path: Path) -> int:
 
 
 def find_limit(folder: os.stat_result) -> int:
-    """Return the mask of access rights for files and folders in a folder.
+    """Return the access rights that files and folders in a folder may have at most, as a mask of mode bits.
 
-    It is 0o777 in another user's folder: the owner decides who gets into that folder.
+    The mask is 0o777 in another user's folder: the owner decides who gets into that folder.
     """
     return _OWN | stat.S_IMODE(folder.st_mode) & 0o077 if folder.st_uid == _find_user() else 0o777
 

@@ -1,4 +1,4 @@
-"""Read small files, and the values in them, within limits: anybody may have written the files.
+"""Read small files of a run, and the values in them, within limits: anybody may have written the files.
 
 A pipe with the expected name must not block the reader, and a huge file must not fill its memory.
 """

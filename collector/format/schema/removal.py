@@ -1,4 +1,4 @@
-"""The removal and replacement of files: no other module of this program does either (tests/contract/test_removals.py).
+"""Remove and replace files, safely: no other module of this program does either (tests/contract/test_removals.py).
 
 Every package may import this module, also the packages of the training process. A path is opened from its run, or from
 `root`, without following a link (`inside.py`). Names are removed relative to the opened folder, so nothing can change
@@ -152,7 +152,7 @@ def ensure_folder(path: Path, mode: int | None = None) -> None:
 
 
 def ensure_run_folder(run_path: Path, *inner: str) -> None:
-    """Make the folder of a run and the subfolder at the path `inner` in it, where missing."""
+    """Make the folder of a run and the subfolder `inner` in it (a name for each level), if they are missing."""
     with suppress(FileExistsError):
         make_run_folder(run_path)
     if inner:
@@ -160,9 +160,9 @@ def ensure_run_folder(run_path: Path, *inner: str) -> None:
 
 
 def make_scratch(parent: Path | None = None, prefix: str = "stepscope-", root: Path | None = None) -> Scratch:
-    """Make a folder that only this user may read, by default in the system's temporary directory.
+    """Make a temporary folder that only this user may read, by default in the system's temporary directory.
 
-    Its name is the prefix and 16 hexadecimal digits. OSError passes through.
+    Its name is the prefix and 16 hexadecimal digits; a marker file names this process. OSError passes through.
     """
     if parent is None:
         from tempfile import gettempdir  # which imports much, and the training process needs none of it
@@ -210,7 +210,7 @@ def remove_file(path: Path, root: Path | None = None) -> None:
 
 
 def remove_empty(path: Path, root: Path | None = None) -> bool:
-    """Remove a folder if it is empty; return whether it was removed."""
+    """Remove a folder if it is empty; return whether it was removed. No error is raised."""
     with suppress(OSError), opened_parent(path, root) as folder:
         os.rmdir(path.name, dir_fd=folder)
         _log.debug("stepscope: removed the empty folder %s", path)

@@ -1,4 +1,4 @@
-"""Counts with their nouns, in the same form in all texts."""
+"""Spell counts with their nouns, ranks, percents and hints, in the same form in all texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def format_ranks(there: int, world_size: int) -> str:
 
 
 def format_ranks_named(ranks: Sequence[int], count: int | None = None) -> str:
-    """Return `rank 3` or `ranks 3, 5`, shortened for many ranks; `count` is the total if `ranks` is not complete."""
+    """Return `rank 3` or `ranks 3, 5`; of more than MOST_NAMED ranks only the first are named. `count` is their total
+    number if `ranks` is not complete, None if it is."""
     count = len(ranks) if count is None else count
     if count == 1:
         return f"rank {ranks[0]}"

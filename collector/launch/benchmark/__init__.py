@@ -1,4 +1,4 @@
-"""The benchmark: N processes on each of M devices, a folder for each process, and their joint figures."""
+"""Benchmark a program: run N processes of it on each of M devices, and measure their batches together."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ _LOOK_S = 0.02
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The settings of a benchmark. `options` are the Profiler's options as JSON, `baseline` is the folder of an earlier
-    benchmark to compare with. `gpus` None means one GPU if any; `warmup` batches are left out at both ends.
+    """The settings of a benchmark, with `processes` on each device. `options` are the Profiler's options as JSON;
+    `baseline` is the folder of an earlier benchmark to compare with, None for none. `gpus` is the number of GPUs, 0 for
+    the CPU, None for one GPU if any. Of each range, the first and the last `warmup` batches are left out of means.
     """
 
     program: Program
@@ -53,7 +54,8 @@ class Worker:
 
 
 def run_benchmark(benchmark: Benchmark) -> int:
-    """Run and report the benchmark; return 1 if a process failed. Raises OutputError, UsageError or RunError."""
+    """Run the benchmark, write its figures and print where they are. Return 1 if a process failed, else 0. Raises
+    OutputError, UsageError or RunError."""
     baseline = read_mean(benchmark.baseline) if benchmark.baseline else None
     places = choose_places(benchmark.gpus, os.environ)
     if benchmark.gpus and places == (CPU,):
@@ -76,7 +78,7 @@ def run_benchmark(benchmark: Benchmark) -> int:
 
 
 def compare_only(output: Path, baseline: Path) -> int:
-    """Print the speed-up of an earlier benchmark, and write it to the benchmark's folder.
+    """Print the speed-up of the earlier benchmark `output` over `baseline`, write it to `output`, and return 0.
 
     Raises RunNotFoundError, TableBrokenError or OutputError.
     """

@@ -1,4 +1,4 @@
-"""The speed-up of a benchmark over an earlier one, its uncertainty, and the differences between the two."""
+"""Compute the speed-up of a benchmark over an earlier one with its uncertainty, and say what else differs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _STATS = "data_stats_minus_warmup_all_procs"
 
 @dataclass(frozen=True)
 class _Figure:
-    """A mean, the square of its relative standard error, and the degrees of freedom of the error; 0 for unknown values."""
+    """A mean, the square of its relative standard error, and the degrees of freedom of the error. If the error is
+    unknown, both are 0."""
 
     value: float
     error_squared: float = 0.0
@@ -41,7 +42,8 @@ def read_mean(folder: Path) -> Tree:
 
 
 def compare_benchmarks(baseline: Tree, run: Tree) -> Tree:
-    """Compare the ranges and metrics that both benchmarks have: speed-ups, 95 % intervals, doubts about the comparison.
+    """Compare the ranges and metrics that both benchmarks have: `ranges` holds speed-ups, `intervals` their 95 %
+    intervals (None if unknown), `warnings` doubts about the comparison.
 
     For times the speed-up is baseline / run of the means without warm-up; for throughput, a rate, it is run / baseline.
     The interval belongs to the ratio of two means. If both benchmarks have several processes, it is computed from the
@@ -85,7 +87,8 @@ def _format_interval(interval: Any) -> tuple[str, str]:
 
 
 def _read_pair(before: Tree, after: Tree, metric: str) -> tuple[_Figure | None, _Figure | None]:
-    """Return a metric of both benchmarks, with errors over processes if both have several, else over batches."""
+    """Return a metric of both benchmarks, with errors from the means of processes if both have several, else from
+    batches."""
     for by_process in (True, False):
         old, new = (_read_figure(figures, metric, by_process) for figures in (before, after))
         if old is None or new is None or (old.freedom and new.freedom):
@@ -94,7 +97,7 @@ def _read_pair(before: Tree, after: Tree, metric: str) -> tuple[_Figure | None, 
 
 
 def _read_figure(metrics: Tree, metric: str, by_process: bool) -> _Figure | None:
-    """Return a metric with its error, over processes or over batches; None if the metric is missing or 0."""
+    """Return a metric with its error, from the means of processes or from batches; None if it is missing or 0."""
     figures = metrics.get(metric)
     if not isinstance(figures, dict):
         figures = {"mean": figures, "process_means": metrics.get(f"{metric}_per_process")}

@@ -1,4 +1,4 @@
-"""benchmark.json of each process, and benchmark_mean.json over all processes."""
+"""Build and write the results of a benchmark: benchmark.json of each process, benchmark_mean.json of all together."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _METHOD = {"measurement_unit": "milliseconds", "std": "population", "percentiles
 
 
 class Span(NamedTuple):
-    """The time from the start of a range's first kept batch to the end of its last kept batch, in ns since the epoch."""
+    """The time from the start of a range's first kept batch to the end of its last kept batch, in ns since 1970, and
+    the items of all kept batches together."""
 
     start_ns: int
     end_ns: int
@@ -44,7 +45,8 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements of one process; `spans` has an entry for each range that is a batch."""
+    """The measurements of one process: its benchmark.json, its samples without warm-up, and the span of each range that
+    is a batch."""
 
     name: str
     document: Tree
@@ -53,7 +55,7 @@ class Measured:
 
 
 def measure_process(folder: Path, arguments: Sequence[str], warmup: int, since_unix_ns: int = 0) -> Measured:
-    """Read the run in a process's folder and write its benchmark.json. OSError passes through.
+    """Read the run in a process's folder, write its benchmark.json and return the measurements. OSError passes through.
 
     RunError if there is no run, or only a run older than `since_unix_ns`.
     """
@@ -117,7 +119,7 @@ def _summarize_processes(measured: Sequence[Measured], together: Mapping[str, tu
 
 
 def measure_spans(calls: Calls, epoch_unix_ns: int) -> dict[str, Span]:
-    """Map each range that is a batch to the time span of its kept batches."""
+    """Map the path of each range that is a batch to the span of its kept batches."""
     found: dict[str, Span] = {}
     for call in calls.kept:
         start_ns = epoch_unix_ns + call.start_ns
@@ -131,8 +133,8 @@ def measure_spans(calls: Calls, epoch_unix_ns: int) -> dict[str, Span]:
 def join_spans(several: Sequence[Mapping[str, Span]]) -> dict[str, tuple[float | None, float]]:
     """Map each range that is a batch to its throughput, and to the share of time in which all processes ran batches.
 
-    The throughput is items per second of wall time over all processes; None if no time has passed. Work between batches
-    lowers the throughput, and so does a process that ends late.
+    The throughput is the items of all processes per second, from the first start to the last end; None if no time has
+    passed. Work between batches lowers the throughput, and so does a process that ends late.
     """
     found = {}
     for path in dict.fromkeys(path for spans in several for path in spans):
@@ -143,7 +145,7 @@ def join_spans(several: Sequence[Mapping[str, Span]]) -> dict[str, tuple[float |
 
 
 def write_document(document: Tree, path: Path) -> None:
-    """Write JSON, whole or not at all. OSError passes through."""
+    """Write `document` as JSON to `path`, whole or not at all. OSError passes through."""
     replace_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -170,7 +172,7 @@ def _describe_batches(calls: Calls) -> Tree:
 
 
 def _count_batches(calls: Calls, rank: RankRun) -> Tree:
-    """Return the counts of batches, and the warnings on the run (except on training steps) and on the warm-up."""
+    """Return the counts of batches, and warnings: those of the run, except on training steps, and on the warm-up."""
     total, kept = sum(call.is_counted for call in calls.batches), len(calls.kept)
     return {
         "source": calls.source,
@@ -203,7 +205,7 @@ def _describe_run(run: Run, rank: RankRun, arguments: Sequence[str]) -> Tree:
 
 
 def _read_gpu_metrics(rank: RankRun) -> Tree:
-    """Return times (ms since the run's epoch) and values of every sampled figure of every GPU."""
+    """Return by GPU and metric the times (ms since the run's epoch) and values that were sampled; {} if none was."""
     try:
         rows = rank.table("resources", ("start_ns", "source", "metric", "value")).to_pylist()
     except RunError:

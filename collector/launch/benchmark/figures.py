@@ -1,4 +1,4 @@
-"""The ranges of a run as a tree of calls, its kept batches, and the figures of benchmark.json in milliseconds.
+"""Read the ranges of a run as a tree of calls, and compute of them the figures of benchmark.json in milliseconds.
 
 In a script without ranges, the training steps are the batches.
 """
@@ -31,7 +31,8 @@ _PERCENTILES = {"percentile_16": 16, "percentile_84": 84, "percentile_95": 95}
 @dataclass(frozen=True, eq=False)
 class Call:
     """One call of a range, a row of `ranges`. `path` lists the names from the outermost inwards, without batch numbers.
-    `device_ns` is None if the time on the device is unknown, `batch` None if the range is no batch.
+    `device_ns` is None if the time on the device is unknown, `batch` None if the range is no batch, `total_items` None
+    if the items of the batch were not counted. `children` are the calls directly inside.
     """
 
     name: str
@@ -64,7 +65,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Calls:
-    """The outermost calls of a run; `warmup` batches are left out at both ends."""
+    """The outermost calls of a run. Of each range, the first and last `warmup` batches are warm-up. `source` is the
+    table that the calls were read from, "ranges" or "steps"."""
 
     roots: tuple[Call, ...]
     warmup: int
@@ -72,7 +74,7 @@ class Calls:
 
     @cached_property
     def batches(self) -> list[Call]:
-        """All batches in time order."""
+        """All batches of the run at any depth, warm-up and failed ones included, in time order."""
         found = [call for root in self.roots for call in root.walk() if call.batch is not None]
         return sorted(found, key=lambda call: call.start_ns)
 
@@ -89,7 +91,8 @@ class Calls:
 
 
 class Sample(NamedTuple):
-    """One figure of one call, and the number of items (samples of data) that the call processed."""
+    """One figure of one call. `metric` is its key in benchmark.json, such as "cpu_time". `items` is the number of items
+    (samples of data) that the call processed."""
 
     path: str
     metric: str
@@ -143,7 +146,8 @@ def build_means(calls: Calls) -> Tree:
 
 
 def collect_samples(calls: Calls) -> list[Sample]:
-    """Return the samples without warm-up: kept batches, calls inside them, and calls outside any batch."""
+    """Return the figures of all calls but those of warm-up: of kept batches, calls inside them, and calls outside any
+    batch. Failed calls are left out."""
     return [
         Sample(call.path, metric, value, items)
         for call, items in _walk_kept(calls.roots, calls.kept, 0)
@@ -153,7 +157,7 @@ def collect_samples(calls: Calls) -> list[Sample]:
 
 
 def summarize_samples(samples: Iterable[Sample]) -> dict[str, Tree]:
-    """Return the statistics per range and metric. The standard deviation is the population's."""
+    """Return by range and metric the statistics over the samples. The standard deviation is the population's."""
     groups: dict[tuple[str, str], list[Sample]] = defaultdict(list)
     for sample in samples:
         groups[sample.path, sample.metric].append(sample)
@@ -221,7 +225,8 @@ def _free_name(name: str, taken: Iterable[str]) -> str:
 
 
 def _measure(call: Call, kept: frozenset[Call]) -> Tree:
-    """Return the times of a call; if it contains batches, also the totals with and without warm-up."""
+    """Return the times of a call in ms. For a batch add its items and times per item; for a call around batches add
+    these figures of all batches, with and without warm-up."""
     cpu, gpu = call.duration_ns / NS_PER_MS, None if call.device_ns is None else call.device_ns / NS_PER_MS
     figures: Tree = {"cpu_time": cpu, "gpu_time": gpu}
     if call.batch is None and not call.batches:

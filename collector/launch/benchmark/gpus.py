@@ -1,4 +1,4 @@
-"""The devices of a benchmark, and the locking of their clocks.
+"""Choose the devices of a benchmark, and lock the clocks of GPUs at their highest frequency while it runs.
 
 The driver is queried, not CUDA: a CUDA context would take memory from the processes. A separate process locks the
 clocks (`main` below). It unlocks them when its standard input ends. The kernel closes that input even if the parent
@@ -39,7 +39,7 @@ CPU = Place("cpu", "")
 
 
 def choose_places(wanted: int | None, environment: Mapping[str, str]) -> tuple[Place, ...]:
-    """Return the wanted number of GPUs, by default one; the CPU for 0 or without GPUs. UsageError if too few exist."""
+    """Return the wanted number of GPUs, one for None; the CPU for 0 or without GPUs. UsageError if too few exist."""
     found = find_gpus(environment)
     if wanted == 0 or not found:
         return (CPU,)
@@ -77,7 +77,8 @@ def _count_gpus() -> int:
 
 @contextmanager
 def hold_clocks(devices: Sequence[str]) -> Iterator[str]:
-    """Lock the clocks during the block. Yields a description of a failure, empty if there was none."""
+    """Lock the clocks of these GPUs at their highest frequency during the block. Yield why that failed, "" if it did
+    not."""
     guard = subprocess.Popen(
         [sys.executable, "-c", _HOLD, *devices],
         stdin=subprocess.PIPE,
@@ -94,7 +95,8 @@ def hold_clocks(devices: Sequence[str]) -> Iterator[str]:
 
 
 def main(devices: Sequence[str]) -> int:
-    """Lock the clocks, report it, wait for the end of standard input, and restore the clocks."""
+    """Lock the clocks, print that or a failure, wait for the end of standard input, and restore the clocks. Return the
+    exit code."""
     try:
         import pynvml
     except ImportError:

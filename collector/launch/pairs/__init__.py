@@ -1,4 +1,4 @@
-"""Pairs of runs of two versions of a program, each pair in random order, and the gate's verdict on them.
+"""Record pairs of runs of two versions of a program, each pair in random order, and ask for the gate's verdict.
 
 The server computes the verdict, in a process of its own. The base's code is in a checkout of its own. Everything else
 is the same for both sides: the current folder, the arguments, the environment. So both sides find the same input at
@@ -54,7 +54,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Measured:
-    """The number of steps of a run, the median step in ns, and the word for a step, such as "batch"."""
+    """The number of all steps of a run, the median of its steady steps in ns, and the word for a step or batch."""
 
     steps: int
     median_ns: float
@@ -63,8 +63,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Pairs:
-    """The settings of a comparison. `against` is a git revision or a folder; `output` None means a new folder for the
-    runs. `options` is JSON for the Profiler. The last three fields are for the gate, which judges the pairs.
+    """The settings of a comparison of `count` pairs. `against` is a git revision or a folder; `output` None means a new
+    folder for the runs. `options` is JSON for the Profiler. `max_slowdown`, `junit` and `markdown` are for the gate.
     """
 
     program: Program
@@ -132,7 +132,7 @@ def _compare(pairs: Pairs, base: Checkout, script: Placed, output: Path) -> int:
 
 
 def draw_order(pairs: int) -> list[bool]:
-    """Return for each pair whether the base runs first: at random, but not the same in all pairs.
+    """Return for each pair whether the base runs first: at random, but not the same in all pairs if there are several.
 
     Drift, warm-up and changing load on the host then affect either side by chance alone, so the chance of a false alarm
     is known. A fixed alternation would be less fair, because a periodic load may match its rhythm.
@@ -154,7 +154,7 @@ def _build_sides(program: Program, base: Checkout, script: Placed) -> tuple[Side
 
 
 def _record(pairs: Pairs, side: Side, folder: Path, base: Checkout) -> Measured:
-    """Record one run. Raises Failed with the end of the run's output if the run fails."""
+    """Record one run of a side and measure it. If that fails, remove the run and raise Failed with the reason."""
     with _removed_at_failure(folder):
         # In a session of its own, so that a Ctrl-C comes from here, once, and whatever it started can be ended.
         process = start_recording(folder, pairs.options, side.words, side.environment, own_session=True)
@@ -219,7 +219,7 @@ def _end(process: subprocess.Popen[bytes], first: signal.Signals) -> None:
 
 
 def _remove(folder: Path, made: Made) -> None:
-    """Remove the files of a run, even if its recorder process is still writing some of them."""
+    """Remove the folder of a run. Try again for some seconds, because its recorder process may still write files."""
     deadline = time.monotonic() + PATIENCE_S
     while folder.exists() and time.monotonic() < deadline:
         with suppress(OSError):  # the folder may not be empty

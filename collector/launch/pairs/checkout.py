@@ -1,4 +1,4 @@
-"""The code of the base, a git revision in its own worktree or a second checkout, and how Python loads this code.
+"""Provide the code of the base, a git revision in its own worktree or a second checkout, and make Python load it.
 
 The script runs from the base's checkout, so its neighbouring modules are imported from there. Folders of the user's
 checkout on Python's path are replaced too: from PYTHONPATH, from an editable install, or, for a module, the current
@@ -32,8 +32,8 @@ _CACHES = ("__pycache__", "node_modules", "venv", DEFAULT_PATH)
 
 @dataclass(frozen=True)
 class Checkout:
-    """The two checkouts, as real paths: `root` is the user's, `code` the base's. `commit` is empty if the base is a
-    folder.
+    """The two checkouts, as real paths: `root` is the user's, `code` the base's. `label` names the base in messages.
+    `commit` is "" if the base is a folder.
 
     Processes of the base write `note_file`, the list of modules loaded from the user's checkout.
     """
@@ -59,7 +59,8 @@ class Checkout:
     def list_notes(self, outputs: Collection[Path] = ()) -> list[str]:
         """Return notes on the base's code for the user: whether it equals the user's code, and which files it lacks.
 
-        Ignored files are not named, and neither are `outputs`, the comparison's own files and folders.
+        There are none if the base is a folder. Ignored files are not named, and neither are `outputs`, the comparison's
+        own files and folders.
         """
         if not self.commit:
             return []
@@ -117,7 +118,7 @@ def find_root(path: Path) -> Path:
 
 @contextmanager
 def open_base(against: str, path: Path) -> Iterator[Checkout]:
-    """Provide the base's checkout during the block; `path` is the program to run from it.
+    """Provide the base's checkout during the block; `path` is the user's script, or folder of a module, to run there.
 
     `against` is a revision if git knows it, even if a folder has the same name; `./name` is the folder. UsageError if
     it is neither, or if the script does not exist there.

@@ -1,4 +1,4 @@
-"""A git worktree for the base, outside the user's checkout. It is removed even if this process is killed.
+"""Make a git worktree for the base, outside the user's checkout. It is removed even if this process is killed.
 
 A separate process removes it (`main` below) when its own standard input ends. The kernel closes that input even if the
 parent process is killed.
@@ -31,7 +31,7 @@ _GUARD = "import sys; from collector.launch.pairs.worktree import main; sys.exit
 
 
 def ask_git(folder: Path, *words: str) -> str | None:
-    """Return git's output in a folder; None if git fails, takes too long, or is not installed."""
+    """Run git with these words in a folder and return its output; None if git fails, is too slow, or not installed."""
     try:
         done = _run(folder, words, _PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired):
@@ -50,7 +50,7 @@ def add_worktree(root: Path, place: Path, commit: str) -> None:
 def remove_worktree(root: Path, place: Path) -> None:
     """Remove a worktree with git. Git's records of a half-added worktree go too; other worktrees stay.
 
-    Remaining files are removed with their scratch folder.
+    Files that git leaves behind are for the caller to remove, with the scratch folder around them.
     """
     _run(root, ("worktree", "remove", "--force", "--force", str(place)), None)
     common = ask_git(root, "rev-parse", "--git-common-dir")

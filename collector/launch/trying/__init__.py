@@ -1,4 +1,4 @@
-"""Changes to a training, tried on the script itself in turns: the gain is measured, not predicted.
+"""Try changes to a training on the script itself, in turns: the gain is measured, not predicted.
 
 A first run is recorded. Its figures show which changes are worth a trial. A trial is a process of the script with one
 change at a time. Everything that a trial writes goes to a scratch folder, which is removed. Must not be imported by
@@ -235,9 +235,10 @@ class _Player:
 
 
 def list_candidates(folder: Path) -> list[Candidate]:
-    """Return the changes that may gain, the largest possible gain first. Changes with long trials come last.
+    """Return the changes that may shorten the step of the run in `folder`, the largest possible gain first. Changes
+    with long trials come last.
 
-    Raises TrialFailed if the recorded run cannot be read.
+    Raises TrialFailed if the run cannot be read.
     """
     try:
         run = open_run(folder)
@@ -288,7 +289,7 @@ def _explain(code: int | None, limit_s: float, log: Path) -> str:
 
 
 def read_turn(report: Mapping[str, Any]) -> Turn:
-    """Return what a process reports of its turn: the times between updates, and the losses."""
+    """Return the turn that a process reports: the times between updates, the losses, and whether the script ended."""
     steps, losses = (tuple(float(value) for value in report[name]) for name in ("steps_ns", "losses"))
     return Turn(steps, losses, bool(report["is_over"]))
 

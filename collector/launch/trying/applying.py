@@ -1,4 +1,4 @@
-"""Changes to a training from outside. Each change has the effect of a line that the user would write.
+"""Apply changes to a training from outside, to try them. Each has the effect of a line that the user would write.
 
 A change is applied after the import of PyTorch and before the script goes on. If the script sets the same knob, its
 setting is ignored: the change is to be tried.
@@ -275,7 +275,8 @@ KNOBS: Mapping[str, Callable[[Any, Any], None]] = {
 
 
 def follow_losses(torch: Any) -> list[Any]:
-    """Return an empty list. Each later loss is appended to it, as a tensor."""
+    """Return a list to which each later loss is appended as a tensor, up to _MOST_LOSSES: the scalars whose backward
+    the script calls."""
     losses: list[Any] = []
     backward = torch.Tensor.backward
 
@@ -290,7 +291,8 @@ def follow_losses(torch: Any) -> list[Any]:
 
 
 def seed_all(torch: Any, seed: int) -> None:
-    """Seed the script's random numbers equally in each trial. A script that sets its own seed is not affected."""
+    """Seed the random numbers of Python, torch and NumPy, so that all trials draw the same. A seed that the script sets
+    later replaces this one."""
     import random
 
     random.seed(seed)

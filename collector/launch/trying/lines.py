@@ -1,4 +1,4 @@
-"""The user's own lines that a change rewrites, and the diff that rewrites them."""
+"""Find the user's own lines that a change rewrites, and show the user the diff to apply."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _LIBRARIES = ("-packages/", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__
 
 
 def follow_places(torch: Any) -> dict[str, list[tuple[str, int, str]]]:
-    """Return a mapping from a kind of call to the places in the user's code that make such calls. It fills as the
-    script runs.
+    """Return a mapping from a kind of call, such as "optimizer", to places in the user's code that make such calls:
+    file, line, and called name. It fills as the script runs.
     """
     found: dict[str, list[tuple[str, int, str]]] = {}
     made = {
@@ -59,7 +59,7 @@ def _note_calls(original: Callable[..., Any], places: list[tuple[str, int, str]]
 
 
 def list_edits(candidates: Sequence[Candidate], places: Places) -> list[str]:
-    """Return the edits for these changes: a diff where the user's line is known, otherwise the line of code."""
+    """Return lines of text that show these changes: a diff where the user's line is known, else the code to write."""
     edits: dict[str, set[Edit]] = {}
     lines = []
     for candidate in candidates:
@@ -85,7 +85,7 @@ def _name_place(file: str, header: str) -> str:
 
 
 def _edit_call(place: tuple[str, int, str], candidate: Candidate) -> Sequence[Edit]:
-    """Return the edits that rewrite the call at `place` (file, line, function name); empty if several calls match."""
+    """Return the edits that rewrite the call at `place` (file, line, function name); empty if none or several match."""
     file, line, name = place
     try:
         text = Path(file).read_text("utf-8")
@@ -101,7 +101,8 @@ def _is_at(call: ast.Call, line: int, name: str) -> bool:
 
 
 def _rewrite_call(text: str, call: ast.Call, candidate: Candidate) -> Sequence[Edit]:
-    """Return the edits that set the candidate's keywords in a call, or replace the call by the candidate's code."""
+    """Return the edits that set the candidate's keywords in a call, or replace the call by the candidate's code; empty
+    if the call may pass the keywords in another way."""
     starts = [0, *itertools.accumulate(len(row) for row in text.encode().splitlines(keepends=True))]
 
     def span(node: Any) -> tuple[int, int]:

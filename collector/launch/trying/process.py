@@ -1,4 +1,4 @@
-"""The processes of trials. A process runs in its turns only. At its end, all processes that it started end too."""
+"""Start, stop and end the processes of trials. A process runs in its turns only. All that it started ends with it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Forked:
 
 
 class Warm:
-    """A source of trials that are forks of a Python with PyTorch imported. Raises OSError if that is not possible."""
+    """A Python with PyTorch imported, whose forks are trials. Making it raises OSError if it cannot fork safely."""
 
     def __init__(self, imports: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -138,7 +138,7 @@ class Crew:
         return self._warm is not None
 
     def start(self, words: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> TurnTaker:
-        """Start `profiler-run` with the arguments `words`; its pipes are in `folder`."""
+        """Start a process of `profiler-run` with the arguments `words`; its pipes are made in `folder`."""
         pipes = tuple(_make_pipe(folder / name) for name in (REPORTS, TURNS))
         start = start_fresh if self._warm is None else self._warm.start
         member = TurnTaker(start(words, environment, log), pipes)
@@ -146,7 +146,7 @@ class Crew:
         return member
 
     def end(self, member: TurnTaker) -> None:
-        """End a process with all processes that it started, and with orphans of its children."""
+        """Kill a process with all processes that it started, orphans included."""
         self._members.remove(member)
         end = time.monotonic() + _GONE_S
         while (left := [*member.list_processes(), *self._list_strays()]) and time.monotonic() < end:
@@ -172,13 +172,14 @@ class TurnTaker:
         self.pid = process.pid
 
     def take(self, span: Span, limit_s: float) -> dict[str, Any]:
-        """Let the process run for a turn; return its report. Raises TurnFailed."""
+        """Let the suspended process run for a turn, then `wait`; return the report of the turn. Raises TurnFailed."""
         self._signal(signal.SIGCONT)
         os.write(self._turns, span.encode())
         return self.wait(limit_s)
 
     def wait(self, limit_s: float) -> dict[str, Any]:
-        """Wait for the end of the turn, stop the process and its children, and return the report. Raises TurnFailed."""
+        """Wait for the end of the turn, suspend the process and its children, and return the report of the turn. Raises
+        TurnFailed."""
         end, text = time.monotonic() + limit_s, b""
         while not text.endswith(b"\n"):
             code = self._process.poll()
@@ -233,7 +234,7 @@ def _list_children() -> list[psutil.Process]:
 
 
 class Neighbours:
-    """Counts the processors that other programs use, from the moment the object is made."""
+    """A meter of the processors that other programs use, from the moment the object is made."""
 
     def __init__(self) -> None:
         self._begun = self._read()

@@ -176,10 +176,10 @@ class Redirect:
         return bool(self._removed) and any(str(each) in self._removed for each in (real, *PurePath(real).parents))
 
     def place(self, path: Any, writes: bool, brings: bool = False) -> Any:
-        """Return the path to use: `path` itself, or its copy below the scratch folder. `writes` means that the caller
-        writes to the path.
+        """Return the path to use: `path` itself, or its counterpart below the scratch folder. `writes` means that the
+        caller writes to the path. With `brings` it changes an existing file, which is first copied there.
 
-        With `brings`, the user's file is first copied to the scratch folder.
+        A path that is no path is returned unchanged.
         """
         real = self._find_real(path)
         if real is None:
@@ -250,7 +250,7 @@ def _make_folders(path: str) -> None:
 
 
 def forbid_writes(allowed: tuple[Path, ...]) -> bool:
-    """Let this process and its children write below the allowed folders only. Return whether the system supports it."""
+    """Let this process and its children write below `allowed` only (and /dev and /proc). Return whether that works."""
     if sys.platform != "linux":
         return False
     libc = ctypes.CDLL(None, use_errno=True)

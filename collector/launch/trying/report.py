@@ -1,4 +1,4 @@
-"""Show the results of a search on the terminal and as JSON."""
+"""Show the results of a search for changes that gain, as lines for the terminal and as JSON."""
 
 from __future__ import annotations
 

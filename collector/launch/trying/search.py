@@ -59,7 +59,7 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True)
 class Turn:
-    """The times between updates in ns, and the losses. With `is_over`, the script has ended."""
+    """What a process did in a turn: the time of each update in ns, and the losses. `is_over`: the script has ended."""
 
     steps_ns: tuple[float, ...]
     losses: tuple[float, ...] = ()
@@ -67,7 +67,7 @@ class Turn:
 
 
 class Player(Protocol):
-    """A process of the script with one change. It begins with its first turn."""
+    """A process of the script with one change. The process starts at its first turn."""
 
     def play(self, span: Span) -> Turn:
         """Let the process run for a turn. Raises TrialFailed or OutOfTime."""
@@ -84,7 +84,8 @@ def compare_turns(found: Turn, base: Turn) -> float:
 
 @dataclass
 class Life:
-    """The results of one process: its turns, and for each the logarithm of its time / the unchanged script's time."""
+    """The results of one process: its turns, and `logs`: of each compared turn, log(its time / the unchanged script's
+    time in the same round). The first turn is warm-up and not compared."""
 
     turns: list[Turn] = field(default_factory=list)
     logs: list[float] = field(default_factory=list)
@@ -99,7 +100,8 @@ class Life:
 
 
 def estimate(logs: Sequence[float]) -> tuple[float, float, int]:
-    """Return the trimmed mean of the logarithms, its standard error and degrees of freedom (Tukey and McLaughlin 1963)."""
+    """Return the trimmed mean of the logarithms, its standard error and degrees of freedom (Tukey and McLaughlin 1963).
+    The error of a single logarithm is assumed."""
     count, cut = len(logs), int(_CUT_FRAC * len(logs))
     if count < 2:
         return logs[0], _UNKNOWN, 1
@@ -157,7 +159,7 @@ class Tried:
 
     @property
     def gain_frac(self) -> float:
-        """The saved share of the step; negative if the step becomes longer."""
+        """The saved share of the step: negative if the step becomes longer, 0 if nothing was compared."""
         return 1.0 - math.exp(self.bound(0.5)[0]) if self.known else 0.0
 
 
@@ -167,7 +169,7 @@ class Search:
     combination so far.
 
     `count` returns how many changes fit into memory beside the unchanged script. `left_s` returns the remaining time in
-    seconds.
+    seconds. `turn_s` is the wanted length of a turn. The remaining time is shared by `groups_left` groups.
     """
 
     start: Callable[[Change], Player]
@@ -210,7 +212,7 @@ class Search:
         return 1.0 - math.exp(min(mean + half, _LONGEST_LOG)), 1.0 - math.exp(max(mean - half, -_LONGEST_LOG))
 
     def is_gain(self, entry: Tried) -> bool:
-        """Return whether a change certainly saves a share of the step that is worth the change."""
+        """Return whether a change certainly gains, and by at least LEAST_GAIN_FRAC of the step."""
         return bool(entry.known) and entry.gain_frac >= LEAST_GAIN_FRAC and self.bound_gain(entry)[0] > 0
 
     def is_worth_rounds(self, entry: Tried) -> bool:
@@ -227,7 +229,7 @@ class Search:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether unchanged runs have the same losses."""
+        """Whether all unchanged processes have the same losses."""
         return all(_have_same_losses(base, self.bases[0]) for base in self.bases)
 
     def has_same_losses(self, entry: Tried) -> bool | None:
@@ -237,7 +239,8 @@ class Search:
         return all(_have_same_losses(life, self.bases[0]) for life in entry.lives)
 
     def compare_losses(self, entry: Tried) -> float | None:
-        """Return the share by which the last loss differs from the loss of an unchanged run; None if no loss is known."""
+        """Return the share by which the last loss that both have differs between the change and the first unchanged
+        process; None if there is no such loss."""
         pairs = list(zip(entry.lives[-1].losses, self.bases[0].losses, strict=False)) if entry.lives else []
         return abs(pairs[-1][0] - pairs[-1][1]) / max(abs(pairs[-1][1]), 1e-12) if pairs else None
 
@@ -301,8 +304,8 @@ class _Group:
         self._is_over = False
 
     def run(self) -> list[Tried]:
-        """Run until all gains are known. Return the changes that were not started: too little time was left for their
-        start.
+        """Run the changes of the group until all gains are known. Return the changes that were not started, because too
+        little time was left.
 
         Raises OutOfTime, and TrialFailed if the unchanged script fails.
         """

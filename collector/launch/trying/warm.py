@@ -1,8 +1,8 @@
 """A Python process that has imported PyTorch. It forks for each trial, which saves the seconds of the import.
 
-It has a single thread and has not touched a device. Each trial gets its environment, a POSIX session and a log of its
-own, and goes on as `profiler-run` would. It is forked twice and so becomes an orphan. The requesting process, a child
-subreaper, adopts it and can wait for it.
+The process has a single thread and has not touched a device. Each trial gets its environment, a POSIX session and a log
+of its own, and goes on as `profiler-run` would. A trial is forked twice and so becomes an orphan. The requesting
+process, a child subreaper, adopts it and can wait for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_BYTES = 1 << 20
 
 
 def import_ahead(names: Sequence[str]) -> None:
-    """Import these modules before any trial. The current folder is not searched."""
+    """Import these modules, before any trial is forked. The current folder is not searched."""
     current = sys.path.pop(0)
     for name in names:
         importlib.import_module(name)

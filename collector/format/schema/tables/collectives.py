@@ -1,4 +1,4 @@
-"""Collectives: timed collectives, collectives in a dump or a status, and the operations of a pipeline-parallel job."""
+"""Declares tables on collectives: timed, in a dump or a status; and on operations of a pipeline-parallel job."""
 
 from collector.format.schema.columns import COLLECTIVE, DTYPE, GROUP, NUMBERS, Column, Shown, Table, category
 

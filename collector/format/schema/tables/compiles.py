@@ -1,4 +1,4 @@
-"""Compilations by torch.compile."""
+"""Declares the table `compiles`, on compilations by torch.compile."""
 
 from collector.format.schema.columns import LEFT_OUT, Column, Shown, Table, category
 

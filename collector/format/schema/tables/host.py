@@ -1,4 +1,4 @@
-"""The state of the machine, and the Python functions that ran."""
+"""Declares tables on the host: the load of the machine, and the Python functions that ran."""
 
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.columns import LEFT_OUT, Column, Shown, Table, category

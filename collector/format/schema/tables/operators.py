@@ -1,4 +1,4 @@
-"""Operators, kernels and device memory."""
+"""Declares the tables of detailed windows: operators, kernels and device memory."""
 
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.columns import DTYPE, LEFT_OUT, NUMBERS, OPERATOR, Column, Shown, Table, category

@@ -1,4 +1,4 @@
-"""The data pipeline: the work of its stages, the depth of its queues, the fetches of the training thread."""
+"""Declares tables on the data pipeline: work of its stages, depth of its queues, fetches of the training thread."""
 
 from collector.format.schema.columns import Column, Shown, Table, category
 from collector.format.words import PIN_QUEUE, QUEUES, STAGE_KINDS, STAGES, WORKER_QUEUE

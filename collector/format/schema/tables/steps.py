@@ -1,4 +1,4 @@
-"""Steps, the times of their phases, and the device times of phases."""
+"""Declares tables on steps: their times by phase, the single stretches of phases, and device times of phases."""
 
 from collector.format.phases import COMPUTING, PHASE_NAMES, PHASES
 from collector.format.schema.columns import Column, Shown, Table, category

@@ -1,4 +1,4 @@
-"""The timeline: its rows, slices and counters, and the ranges that the script marked."""
+"""Declares tables on the timeline: its tracks, slices and counters, and the ranges that the script marked."""
 
 from collector.format.schema.columns import DTYPE, OPERATOR, Column, Shown, Table, category
 from collector.format.words import SLICE_CATEGORIES
