@@ -12,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 from collector.ending import unwind_at_signals
 from collector.format.schema.errors import StepscopeError, UsageError
 from collector.plugins import search_room
+from collector.version import __version__
 from profiler_server import commands
 from profiler_server.settings import Settings
 
@@ -117,7 +118,7 @@ def serve_runs(
         context.with_resource(unwind_at_signals())
         return
     if version:
-        print_version()
+        say(f"stepscope {__version__}")
         return
     if base_dir is None:
         raise UsageError("give --summary-base-dir DIR, the folder that holds your runs, or a command (see --help)")
@@ -150,12 +151,6 @@ def choose_upload_limit(settings: Settings, limit_mib: int | None) -> int:
 def say(text: str) -> None:
     typer.echo(text)
     sys.stdout.flush()
-
-
-def print_version() -> None:
-    from collector.version import __version__
-
-    typer.echo(f"stepscope {__version__}")
 
 
 def register_commands() -> None:

@@ -24,6 +24,11 @@ def run_server() -> int:
     """Run the command `profiler-server`, and return its exit code."""
     if problem := find_shadow():
         return _refuse("profiler-server", problem)
+    if sys.argv[1:] == ["--version"]:  # needs none of the libraries, whose import takes most of the time
+        from collector.version import __version__
+
+        print(f"stepscope {__version__}")
+        return 0
     from profiler_server.__main__ import main
 
     main()
