@@ -183,10 +183,10 @@ class GradientLook:
         }
 
     def _list_needless(self, parameters: set[int]) -> list[list[int]]:
-        """Return ranges of needless nodes; `parameters` are the ids of parameters with wasted gradients.
+        """Return ranges of autograd nodes with wasted work; `parameters` are the ids of those with wasted gradients.
 
-        A range is: its first and last node number, how often the nodes ran before, and 2 if all computed gradients are
-        wasted, 1 if only a part of them.
+        A range is: its first and last sequence number, in how many backwards its nodes ran before, and 2 if all
+        gradients that they compute are wasted, 1 if only some are.
         """
         thrown = {(at, key) for key in parameters for at in self._thrown.get(key, ())}
         found: dict[int, dict[int, int]] = {}

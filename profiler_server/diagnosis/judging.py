@@ -267,7 +267,7 @@ class Room:
 
 @cache
 def find_rules() -> Room:
-    """Return all rules, sorted by id, from every module of `rules` that defines RULES."""
+    """Return all rules, sorted by id, of the modules that define RULES, and text on modules that cannot be imported."""
     found = search_room(room, "RULES")
     failures = (f"The rules in {file.name} cannot be imported and are left out: {file.reason}" for file in found.broken)
     rules = sorted((rule for module in found.modules for rule in module.RULES), key=lambda rule: rule.id)

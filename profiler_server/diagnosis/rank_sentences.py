@@ -141,8 +141,8 @@ def _describe_slow(verdict: Slow, noun: str, figures: Mapping[str, object]) -> s
 
 
 def describe_evidence(verdict: RankVerdict, noun: str = "step") -> str:
-    """Return text on how often the latest rank is last, the gain if it were in time, and how sure this is; "" if
-    unknown."""
+    """Return text on the slowest rank: how often it arrives last, the gain if it were in time, the doubts; "" if
+    unknown. `noun` is the word for a step."""
     compared = verdict.comparison
     if compared is None or compared.is_hidden:
         return ""

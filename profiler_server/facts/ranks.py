@@ -175,9 +175,9 @@ class Compared:
     """The results of comparing at least two ranks with each other.
 
     `own_ns` maps a rank to its time outside of collectives in the mean step. `devices` are the device times of the
-    ranks read so far, `pending` is the number of ranks whose device is not read yet. `grid` is the figure of the
-    page's map; it, `slow_call`, `slowdown` and `example` are None if unknown. `standstills` is text on when the job
-    stood still and went on, "" if it never did."""
+    ranks read so far, `pending` is the number of ranks whose device is not read yet. `grid` holds the times in the map
+    of the page. `grid`, `slow_call`, `slowdown` and `example` are None if unknown. `standstills` is text on when the
+    job stood still and went on, "" if it never did."""
 
     verdict: RankVerdict
     own_ns: Mapping[int, float]

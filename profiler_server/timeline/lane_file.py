@@ -101,7 +101,7 @@ class ColumnFile:
         return found
 
     def find_start(self, lane: int, at: int) -> int:
-        """Return the first row of a lane whose value in the first column is at least `at`."""
+        """Return the number of the first row of a lane that starts at `at` or later; else the number of rows."""
         place = int(np.searchsorted(self._starts[lane], at, "left"))
         low, high = max(place - 1, 0) * _EVERY, min(place * _EVERY, self.counts[lane])
         return low + int(np.searchsorted(self.read(lane, 0, low, high), at, "left"))

@@ -26,7 +26,7 @@ LEVEL_STEP = 2
 
 
 class Bins(NamedTuple):
-    """Columns of slices or bins, of one lane or of several consecutive lanes. Within a lane they are in start order."""
+    """Slices, or bins that merge neighbours, as columns: of one lane or several lanes, each in order of start."""
 
     start: Ints
     end: Ints

@@ -1,4 +1,4 @@
-"""Data for the viewer as plain JSON: metadata, search results and details. Times are since the origin."""
+"""Data for the viewer as plain JSON: metadata, search results, details of slices. Times are in ns since `origin_ns`."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _MOST_SAID = 2
 
 
 def describe(case: Case, entry: str, **given: object) -> Text:
-    """Return the texts of an entry. Each field is filled with a fact of the case, a limit, or one of `given`."""
+    """Return title, advice and so on of an entry in `texts`. Placeholders get facts, limits or values of `given`."""
     steps = case.steps
     values = {
         "case": case,

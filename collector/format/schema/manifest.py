@@ -167,8 +167,8 @@ class RankManifest:
     """`rank_<r>/rank.json`, rewritten while the rank records. `heartbeat_unix_ns` is the time of the last rewrite.
 
     `recorded_whole` marks an import that holds everything that Stepscope recorded. Such an import is judged like the
-    run itself. `recorded_until_ns` is the end of the last step or rest in the tables. `flush_s` is the interval between
-    writes of the tables.
+    run itself. `recorded_until_ns` is the end of the last step in the tables, or of work after it. `flush_s` is the
+    interval between writes of the tables.
     """
 
     rank: int

@@ -157,7 +157,7 @@ def collect_samples(calls: Calls) -> list[Sample]:
 
 
 def summarize_samples(samples: Iterable[Sample]) -> dict[str, Tree]:
-    """Return by range and metric the statistics over the samples. The standard deviation is the population's."""
+    """Return {path of range: {metric: statistics}} of the samples. The standard deviation is that of a population."""
     groups: dict[tuple[str, str], list[Sample]] = defaultdict(list)
     for sample in samples:
         groups[sample.path, sample.metric].append(sample)

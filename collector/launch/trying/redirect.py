@@ -46,7 +46,7 @@ class Redirect:
         self._is_inside = False
 
     def install(self) -> None:
-        """Replace the functions of Python that open, write, list, move or remove files."""
+        """Patch this process: opening, writing, listing, moving and removing files take place at other paths."""
         opened, low_level = io.open, os.open
 
         @functools.wraps(opened)

@@ -191,7 +191,7 @@ class MarkAssembler(Assembler):
 
 
 class _LogReader:
-    """A reader of one mark log, with the names in the log and the number of its process within the rank."""
+    """A reader of one mark log, with its names and the number within the rank of the process that writes it."""
 
     def __init__(self, ring: RecordReader, saved: dict[str, Any]) -> None:
         self.ring = ring

@@ -185,7 +185,7 @@ class Column:
 
 
 def _choose_cuts(values: Ints, rows: Ints) -> Ints:
-    """Return values, chosen from a sample, that divide the rows into ranges of about BLOCK_ROWS / 2 rows."""
+    """Return the values at which to cut the rows into ranges of about BLOCK_ROWS / 2 rows. `rows` index `values`."""
     sample = np.sort(values[rows[:: max(len(rows) // _SAMPLE_ROWS, 1)]])
     count = 2 * -(-len(rows) // BLOCK_ROWS)
     return np.unique(sample[np.arange(1, count) * len(sample) // count])

@@ -76,11 +76,11 @@ def _find_exposure(model: LoopModel) -> float:
 
 
 def find_sharing_doubt(before: LoopModel, after: LoopModel) -> float:
-    """Return the relative uncertainty of a predicted step that comes from how programs share processors, which is only
-    partly known.
+    """Return the relative uncertainty of a predicted step. It stems from how programs share processors.
 
-    Each unknown figure is set to both ends of its range, in the run as it is and after the change. Only the difference
-    between the two effects is in doubt. The figures are independent, so the squares of their effects are added.
+    Each unknown figure is set to both ends of its range, in the run as it is and after the change. Its effect is the
+    largest relative change of the ratio of both steps. The figures are independent: the result is the root of the sum
+    of squared effects.
     """
     usual = _find_ratio(before, after)
     if not usual:

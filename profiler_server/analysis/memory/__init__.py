@@ -1,1 +1,1 @@
-"""What rules and pages know of the memory of device and host, and of the load of the processors."""
+"""Analysis of the memory of device and host, and of the load of the processors."""

@@ -123,7 +123,9 @@ def read_kernels(rank: RankRun) -> pa.Table:
 
 
 def sum_operators(operators: pa.Table, by: Sequence[str]) -> pa.Table:
-    """Return the sums of OPERATOR_MEASURES by columns `by`, sorted by device self time, host self time, then key."""
+    """Return the sums of OPERATOR_MEASURES per combination of the columns `by`: longest device self time first, then
+    longest host self time, then by these columns.
+    """
     grouped = _aggregate(operators, by, [(name, "sum", name) for name in OPERATOR_MEASURES])
     return _sort(grouped, ("device_self_ns", "self_ns"), by)
 

@@ -83,9 +83,7 @@ class StepCauses:
         return None
 
     def _find_usual(self, place: int) -> float:
-        """Return the usual time of an interruption in a step: the median; 0 if it occurs in fewer than half of the
-        steps.
-        """
+        """Return the median time per step of interruption `place`; 0 if fewer than half of the steps have it."""
         if place not in self._usual:
             rows = (self._found.which == place) & (self._at >= 0)
             spent = np.bincount(self._at[rows], self._found.duration_ns[rows], len(self._starts))

@@ -93,7 +93,10 @@ class Band:
 
 
 def summarize_spread(steps: pa.Table) -> tuple[PhaseSpread, ...]:
-    """Return one row per phase, in step order; empty without steady steps. The means sum to the mean step."""
+    """Return mean, quantiles and share of each phase over the steady steps, in the order of the phases in a step.
+
+    The means sum to the mean step. Without steady steps the result is empty.
+    """
     selection = select_steps(steps)
     kept = selection.kept
     if not kept.any():

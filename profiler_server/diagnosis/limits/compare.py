@@ -1,4 +1,4 @@
-"""Limits of the comparison of runs and of the gate: which runs can be compared, and which change is named as the cause."""
+"""Limits of `compare` and `check`: which runs can be compared, and which change is named as the cause."""
 
 from __future__ import annotations
 

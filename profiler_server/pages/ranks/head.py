@@ -191,10 +191,9 @@ def _format_gain(gain_ns: float | None) -> str:
 def _list(
     figures: Mapping[Key, float] | None, name: Callable[[Key], str], gains: Mapping[Key, float]
 ) -> tuple[SlowdownRow, ...]:
-    """Return a row for each of the greatest slowdowns in `figures`, greatest first, and one row for all further
-    entries.
+    """Return a row for each of the greatest slowdowns in `figures`, greatest first, and one row for all the others.
 
-    Entries whose slowdown has the same text are in order of their keys."""
+    `gains` is the time to be gained by key. Slowdowns that are displayed alike are in order of their keys."""
     figures = figures or {}
     ordered = sorted(figures.items(), key=lambda entry: (-round(entry[1], DIGITS), entry[0]))
     slow = sum(round(value, DIGITS) > 1.0 for value in figures.values())

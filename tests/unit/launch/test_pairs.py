@@ -320,11 +320,17 @@ MENDED = SLOW.replace(
 
 
 def test_the_run_of_the_mended_script_names_what_is_gone(tmp_path: Path) -> None:
-    for text in (SLOW, MENDED):
+    def launch(text: str) -> str:
         launched = run_launcher(tmp_path, "-o", "runs/fit", write_script(tmp_path, text), PROFILER_VERDICT="1")
         assert launched.returncode == 0, launched.stderr
-    lines = [line for line in launched.stderr.splitlines() if line.startswith("stepscope: Since 20")]
-    assert len(lines) == 2, launched.stderr
+        return launched.stderr
+
+    for _ in range(3):  # a busy machine may hide what is slow
+        if "triplet_loss()" in launch(SLOW):
+            break
+    told = launch(MENDED)
+    lines = [line for line in told.splitlines() if line.startswith("stepscope: Since 20")]
+    assert len(lines) == 2, told
     assert lines[1].endswith(": Changed: train.py +2 −2 lines.")
     assert "triplet_loss()" in lines[0]
     assert re.search(r"” (was|were) taken; no step had been predicted", lines[0])

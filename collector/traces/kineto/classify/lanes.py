@@ -33,7 +33,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Lanes:
-    """The rows of the timeline. `track` is the index in `lanes` of each slice; device and stream are -1 on the host."""
+    """The lanes of the timeline. `track` is the lane number of each slice; host slices have device and stream -1."""
 
     track: Ints
     lanes: tuple[Lane, ...]

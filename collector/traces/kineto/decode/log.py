@@ -1,4 +1,4 @@
-"""Collect the content of all chunks in columns, without duplicate events and without events with impossible times."""
+"""Join the decoded chunks of a trace to columns of events, without duplicates and without impossible times."""
 
 from __future__ import annotations
 

@@ -34,10 +34,10 @@ _MODULE = "collector.traces.kineto.parallel.worker"
 
 @dataclass
 class Piece:
-    """A section of the events to digest: the text up to `cut`. The next piece begins at `end`.
+    """A section of the events for one worker: the text up to `cut`, where an event ends. The next begins at `end`.
 
-    The first `left` bytes of the text are the rest of the previous piece. The blocks that were read after this rest
-    follow; `sizes` are their lengths.
+    The text is the rest of the previous piece, `left` bytes, and the blocks that were read after it, whose lengths are
+    `sizes`.
     """
 
     text: bytes
