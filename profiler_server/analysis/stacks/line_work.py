@@ -28,6 +28,7 @@ from profiler_server.facts.steps import Steps, UnusedGradients, read_column
 _NODE = "autograd::engine::evaluate_function: "
 _COLUMNS = ("id", "track", "depth", "start_ns", "duration_ns", "name", "category", "sequence", "parent")
 _MOST_OPERATORS = 4
+_DIGITS = "0123456789"
 
 
 def read_line_work(
@@ -91,16 +92,23 @@ def _join(
     start, length = (operators[column].to_numpy() for column in ("start_ns", "duration_ns"))
     track, depth = operators["track"].to_numpy(), operators["depth"].to_numpy()
     sequence = pc.fill_null(operators["sequence"], -1).to_numpy()
-    is_node = np.char.startswith(name.astype(str), _NODE)
+    texts = name.astype(str)
+    is_node = np.char.startswith(texts, _NODE)
     in_node = is_node | _mark_inside(operators, is_node)
     main = _find_main(track[~in_node], length[~in_node])
     forward = (track == main) & ~in_node
+    # A backward that makes a graph, for second derivatives, makes nodes as the forward does.
+    making = (
+        (track == main) & ~is_node & (sequence >= 0) & ~np.char.endswith(np.char.rstrip(texts, _DIGITS), "Backward")
+    )
     of_operator = np.full(len(name), -1)
-    of_operator[forward] = _take_nearest(start[forward] + length[forward] // 2, seen, of_sample)
+    of_operator[forward | making] = _take_nearest((start + length // 2)[forward | making], seen, of_sample)
     # Ranges of the user's may lie around operators: no operator is the parent of the outermost ones.
     outermost = forward & ~np.isin(pc.fill_null(operators["parent"], -1).to_numpy(), operators["id"].to_numpy())
-    maker = _find_makers(sequence, start, depth, forward, is_node)
+    maker = _find_makers(sequence, start, depth, making, is_node)
     of_node = np.where(maker >= 0, of_operator[maker], -1) + 1
+    runner = _take_nearest((start + length // 2)[is_node], seen, of_sample) + 1
+    of_node[of_node == runner] = 0  # a line that runs what it made has the time in its own share
     backward, unused = (np.bincount(of_node, part[is_node], len(names) + 1)[1:] for part in (length, weights * length))
     in_backward = max(int(length[is_node].sum()), 1)
     called_by = _find_outermost(start, length, outermost, maker)
@@ -150,10 +158,10 @@ def _take_nearest(times: Ints, seen: Ints, of_sample: Ints) -> Ints:
     return np.where(np.abs(seen[nearest] - times) <= JOINED_NS, of_sample[nearest], -1)
 
 
-def _find_makers(sequence: Ints, start: Ints, depth: Ints, forward: Mask, is_node: Mask) -> Ints:
+def _find_makers(sequence: Ints, start: Ints, depth: Ints, making: Mask, is_node: Mask) -> Ints:
     """Return for each backward node the row of the operator that made it: the last operator with the node's number. -1
     stands for an unknown operator."""
-    chosen = np.flatnonzero(forward & (sequence >= 0))
+    chosen = np.flatnonzero(making)
     order = chosen[np.lexsort((depth[chosen], start[chosen], sequence[chosen]))]
     at = np.searchsorted(sequence[order], sequence[is_node], side="right") - 1
     found = order[at] if len(order) else np.full(len(at), -1)

@@ -73,7 +73,13 @@ def _name_pattern(case: Case, spot: Hotspot) -> str:
     if _waits(case, spot):
         return "waiting"
     found = next((name for name, fits in PATTERNS.items() if fits(spot)), "")
-    return found or ("one_thread" if _runs_alone(spot) and _count_free(case) >= limits.FREE_CORES else "")
+    return found or ("one_thread" if _is_divisible(case, spot) else "")
+
+
+def _is_divisible(case: Case, spot: Hotspot) -> bool:
+    """Return whether a line runs on one thread while processors are free and PyTorch may use several threads. With one
+    thread for all of PyTorch, that setting is the cause, and not the line."""
+    return (case.manifest.torch_threads or 1) > 1 and _runs_alone(spot) and _count_free(case) >= limits.FREE_CORES
 
 
 def _waits(case: Case, spot: Hotspot) -> bool:
@@ -263,7 +269,7 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
         python_frac=1.0 - work.operator_frac if work is not None else 0.0,
         course=spot.course,
         free=free,
-        torch_threads=case.manifest.torch_threads or 1,
+        torch_threads=case.manifest.torch_threads,
     )
     severity: Literal["low", "info"] = "low" if pattern else "info"
     return Finding(text, evidence=(FUNCTIONS,), severity=severity, subject=spot.subject, least_step_ns=left_ns)

@@ -27,6 +27,7 @@ from tests.support.tables import write_rows
 from tests.unit.diagnosis.edges.base import base
 
 BACKWARD = library("Tensor.backward", "torch/_tensor.py")
+GRADIENT = library("grad", "torch/autograd/__init__.py")
 UPDATE = library("Adam.step", "torch/optim/adam.py")
 MODULE = library("Module._call_impl", "torch/nn/modules/module.py")
 NET = own("Net.forward", 12, "net.py")
@@ -164,10 +165,10 @@ BEGIN, STEP = 10**12 + 10**9, 20_000 * US
 """Two detailed steps: 4 ms of `loop` with 40 short operators, 4 ms of `dense` in one, then 8 ms of backward."""
 
 
-def _build_window(path: Path, of_dense: int = 60) -> RankRun:
+def _build_window(path: Path, of_dense: int = 60, makes_graph: bool = False) -> RankRun:
     forwards = (("loop", 120 - of_dense), ("dense", of_dense))
     usual = [in_phase("forward", samples, MODULE, NET, own(name, 1, "net.py")) for name, samples in forwards]
-    run = write_stacks(build_run(path / "run"), [*usual, *PHASES[1:], *_sample_window()])
+    run = write_stacks(build_run(path / "run"), [*usual, *PHASES[1:], *_sample_window(makes_graph)])
     rows: list[dict[str, Any]] = []
 
     def add(name: str, start_us: int, length_us: int, sequence: int, depth: int = 0, parent: int | None = None) -> None:
@@ -197,6 +198,10 @@ def _build_window(path: Path, of_dense: int = 60) -> RankRun:
             begin = rows[-1]["start_ns"] // US - BEGIN // US + rows[-1]["duration_ns"] // US
             name = "autograd::engine::evaluate_function: TanhBackward0"
             add(name, max(begin, at + 8_000), length, node + number)
+        if makes_graph:
+            add("autograd::engine::evaluate_function: MulBackward0", at + 16_000, 1_500, node + 60)
+            add("aten::mul", at + 9_000, 1_000, node + 60, depth=1, parent=linear + 3)
+            add("AddmmBackward0", at + 8_900, 2_000, node + 60, depth=1, parent=linear + 3)
     rows.append({**rows[0], "id": len(rows), "track": 7, "duration_ns": 10 * US, "name": "aten::other"})
     write_rows(run, "slices", sorted(rows, key=lambda row: int(row["start_ns"])))
     window = Window(10, 11, BEGIN, BEGIN + 2 * STEP, 0, "option", "")
@@ -204,14 +209,17 @@ def _build_window(path: Path, of_dense: int = 60) -> RankRun:
     return Run(run).rank(0)
 
 
-def _sample_window() -> list[dict[str, Any]]:
-    """A sample each millisecond: every second one of the loop between two operators."""
+def _sample_window(makes_graph: bool) -> list[dict[str, Any]]:
+    """A sample each millisecond: every second one of the loop between two operators. A function that makes the graph of
+    its own gradient runs the first backward node."""
     rows = []
     for step in range(2):
         for ms in range(16):
             if ms < 8:
                 name, line = ("loop", 21) if ms < 4 else ("dense", 31)
                 row = in_phase("forward", 1, MODULE, NET, own(name, line, "net.py"))
+            elif makes_graph and ms < 13:
+                row = in_phase("backward", 1, NET, own("dense", 33, "net.py"), GRADIENT)
             else:
                 row = in_phase("backward", 1, BACKWARD)
             shift = 75 if ms % 2 else 25
@@ -244,6 +252,14 @@ def test_a_short_function_with_a_long_backward_is_named(tmp_path: Path) -> None:
     found = {spot.function: spot for spot in read_lines(rank, must(read_stacks(rank)), SHARES, {}).hotspots}
     assert found["dense"].share_frac == pytest.approx(SHARES["forward"] / 120)
     assert found["dense"].backward_frac == pytest.approx(0.76 * 0.4, abs=0.01)
+
+
+def test_a_line_that_takes_a_gradient_with_its_graph_has_the_backward_of_that_graph(tmp_path: Path) -> None:
+    rank = _build_window(tmp_path, makes_graph=True)
+    found = {spot.function: spot for spot in read_lines(rank, must(read_stacks(rank)), SHARES, {}).hotspots}
+    assert must(found["loop"].work).backward_frac == pytest.approx(2.0 / 9.5, abs=0.025)
+    alone = 1.0 + 1.5  # node 41 runs in the line that made it: its 5 ms are in the share of the line already
+    assert must(found["dense"].work).backward_frac == pytest.approx(alone / 9.5, abs=0.025)
 
 
 @pytest.mark.parametrize("kept", [0, 19])

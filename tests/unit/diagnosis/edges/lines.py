@@ -50,10 +50,12 @@ def grows(*args: Any, **fields: Any) -> bool:
     return "longer with every" in title
 
 
-def alone(threads: float = 1.0, mean_ns: float = 1e6, free: float = 1.0, used: float = 1.0) -> bool:
+def alone(
+    threads: float = 1.0, mean_ns: float = 1e6, free: float = 1.0, used: float = 1.0, torch_threads: int | None = 4
+) -> bool:
     """Say whether a line with operators that long, beside so many free processors of four, is told to run alone."""
     case = make.with_load(base(), process=used, workers=0.0, others=4.0 - used - free)
-    case = replace(case, host=replace(case.host, cores=4.0))
+    case = make.with_manifest(replace(case, host=replace(case.host, cores=4.0)), torch_threads=torch_threads)
     found = spot(
         work=work(mean_ns=mean_ns), backward_frac=0.1, course=course(error_ns=1e9, asleep_frac=0.0, threads=threads)
     )

@@ -125,6 +125,11 @@ def test_one_thread_is_a_fault_only_beside_free_processors_and_in_large_operator
     assert alone(threads, mean_ns, free) is speaks
 
 
+@pytest.mark.parametrize(("torch_threads", "speaks"), [(None, False), (1, False), (2, True)])
+def test_one_thread_for_all_of_torch_is_no_fault_of_a_line(torch_threads: int | None, speaks: bool) -> None:
+    assert alone(torch_threads=torch_threads) is speaks
+
+
 def test_a_line_on_one_thread_could_at_best_use_all_free_processors() -> None:
     case = make.with_load(base(), process=1.0, workers=0.0, others=0.0)
     case = replace(case, host=replace(case.host, cores=2.0))
