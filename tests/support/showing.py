@@ -29,5 +29,17 @@ def show(value: Any) -> str:
     return str(value)
 
 
+def sum_up(values: np.ndarray) -> str:
+    """Return the sum of figures, and that of each times its place, by which a value that moves is seen."""
+    known = np.where(np.isfinite(values), values, -1.0).astype(np.float64).ravel()
+    return f"{known.sum():.9g} {(known * np.arange(1, len(known) + 1)).sum():.9g}"
+
+
+def sum_fields(value: Any) -> str:
+    """Return the sums of each field of a value that is an array."""
+    fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+    return "; ".join(f"{name} {sum_up(part)}" for name, part in fields if isinstance(part, np.ndarray))
+
+
 def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, str | tuple | Mapping) and not value)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,10 +13,12 @@ from collector.format import parts
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import Window
+from profiler_server.analysis.ranks.divergence import find_divergence
 from profiler_server.report.brief import write_brief
 from profiler_server.report.building import build_report
 from tests.support.live import edit_rank
 from tests.support.runs import MS, RunPlan, build_phases, build_run, build_steps
+from tests.support.showing import show
 
 STEP = (("allreduce", 4096), ("allreduce", 1024), ("allreduce", 16384))
 LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:1"
@@ -253,3 +256,47 @@ def test_a_call_that_is_not_listed_but_counted_has_not_been_left_out(tmp_path: P
     assert write_brief(open_run(path))[0] == GONE_PAST
     count(1, 91)
     assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 failed in communication")
+
+
+def change(sent: list[Sent], chance: random.Random) -> None:
+    """Leave a call out, add one, or call all the other way round or not at all."""
+    place = chance.randint(0, len(sent))
+    kind = chance.randrange(4)
+    if kind == 0:
+        del sent[place : place + 1]
+    elif kind == 1:
+        sent.insert(place, RARE)
+    elif kind == 2:
+        sent.reverse()
+    else:
+        sent.clear()
+
+
+def draw_job(path: Path, chance: random.Random) -> Path:
+    """Build a job whose ranks do the same but for what one or two of them leave out, add or call otherwise."""
+    usual = [chance.choice((*STEP, *UNLIKE, RARE)) for _ in range(chance.randint(1, 5))]
+    ranks, last = chance.randint(2, 4), chance.choice((2, 3, 9, 30))
+    listed = [[(step, list(usual)) for step in range(1, last + 1)] for _ in range(ranks)]
+    for _ in range(chance.randint(1, 2)):
+        change(chance.choice(listed[chance.randrange(ranks)])[1], chance)
+    tails = [usual[: chance.choice((0, 1, 1, 2))] for _ in listed]
+    jobs: list[Listed] = [[*steps, (None, tail)] for steps, tail in zip(listed, tails, strict=True)]
+    path = build_job(path, *jobs)
+    for rank in range(ranks):
+        if chance.random() < 0.2:
+            edit_rank(
+                path, rank, state="crashed", facts={"process_end": {"at_unix_ns": 5, "signal": chance.choice((6, 9))}}
+            )
+        if chance.random() < 0.1:
+            edit_rank(path, rank, windows=(Window(1, min(2, last), 0, 1, 0, "option", ""),))
+    return path
+
+
+def test_how_drawn_jobs_part(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+    lines = []
+    for seed in range(80):
+        run = open_run(draw_job(tmp_path / str(seed), random.Random(seed)))
+        lines.append(
+            f"{seed}: {write_brief(run)[0]} {show(find_divergence([run.rank(rank) for rank in run.ranks], {}))}"
+        )
+    golden("drawn/ranks-part", "\n".join(lines) + "\n")

@@ -17,13 +17,14 @@ import pytest
 from collector.format.intervals import Floats
 from collector.format.phases import COMMUNICATION, PHASE_NAMES
 from profiler_server.analysis.ranks.calls import Calls
-from profiler_server.analysis.ranks.collectives import find_slow_call, summarize_collectives
+from profiler_server.analysis.ranks.collectives import find_slow_call, match_ranks, summarize_collectives
+from profiler_server.analysis.ranks.grids import grid_steps
 from profiler_server.analysis.ranks.one_clock import align_ranks, choose_example
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_own, measure_waits
-from profiler_server.analysis.ranks.together import RankSteps
+from profiler_server.analysis.ranks.together import RankSteps, Track, find_size
 from tests.support.runs import MS
-from tests.support.showing import show
+from tests.support.showing import show, sum_fields
 from tests.support.varying import Forcing
 
 CAUSES = (
@@ -165,6 +166,44 @@ def test_what_is_found_of_the_ranks_of_drawn_jobs(cause: str, golden: Callable[[
     forcing = Forcing(most=1)
     for seed in range(12):
         job = Drawn(cause, seed)
-        told = forcing.write(partial(tell, job.summarize()))
-        lines += [f"{cause} {seed}: {job.ranks} ranks, {job.steps} steps", told]
+        ranks = job.summarize()
+        told = forcing.write(partial(tell, ranks))
+        lines += [f"{cause} {seed}: {job.ranks} ranks, {job.steps} steps", *measure_calls(ranks), told]
     golden(f"drawn/ranks-{cause.replace(' ', '-')}", "\n".join(lines) + "\n")
+
+
+def measure_calls(ranks: tuple[RankSummary, ...]) -> tuple[str, ...]:
+    """Return the sums of every figure of the calls as they are matched."""
+    if ranks[0].calls is None:
+        return ()
+    matched = match_ranks(ranks)
+    return (
+        f"{matched.kinds} {matched.clock} {matched.clock_residual_ns:.6g} {show(matched.apart_ns)} {matched.strangers}",
+        sum_fields(matched),
+        *map(sum_fields, matched.meetings),
+    )
+
+
+FIGURES = ("own", "step", "sample", "data_wait", "backward")
+
+
+def draw_track(chance: np.random.Generator, most: int) -> Track:
+    """Return steps in as many stretches as the server keeps; some are not there."""
+    first = int(chance.integers(0, 50))
+    size = find_size(first, first + most, 64)
+    stretch = np.arange(first // size, (first + most) // size + 1)
+    stretch = stretch[chance.random(len(stretch)) < 0.9]
+    parts = chance.integers(0, 10**9, (len(PHASE_NAMES), len(stretch))).astype(np.float64)
+    return Track(size, stretch, chance.integers(1, size + 1, len(stretch)), parts, chance.integers(0, 65, len(stretch)))
+
+
+def test_what_maps_show_of_drawn_ranks(golden: Callable[[str, str], None]) -> None:
+    lines = []
+    for seed in range(8):
+        chance = np.random.default_rng(seed)
+        tracks = {rank: draw_track(chance, int(chance.choice((1, 30, 300, 5000)))) for rank in range(1, 4)}
+        for figure in FIGURES:
+            for columns in (1, 7, 64):
+                found = grid_steps(tracks, figure, columns)
+                lines.append(f"{seed} {figure} {found.ranks} {found.size} {found.values.shape} {sum_fields(found)}")
+    golden("drawn/ranks-maps", "\n".join(lines) + "\n")

@@ -5,7 +5,6 @@ A figure of a graph stands in the file as its sum and as its sum weighted by pla
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,7 +21,7 @@ from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.analysis.replay.graph import Changes, Edges, Graph, bound_savings, replay
 from profiler_server.analysis.replay.reading import replay_rank
 from profiler_server.analysis.replay.window import read_window
-from tests.support.showing import show
+from tests.support.showing import show, sum_fields, sum_up
 from tests.support.traces import CARRIED, HOST
 from tests.support.varying import Forcing
 from tests.support.window_cases import BYTES, FLOATS, POINTWISE, WINDOW_CASES
@@ -156,12 +155,6 @@ def tell(rank: RankRun) -> tuple[str, ...]:
     )
 
 
-def sum_up(values: np.ndarray) -> str:
-    """Return the sum of figures, and that of each times its place."""
-    known = np.where(np.isfinite(values), values, -1.0).astype(np.float64)
-    return f"{known.sum():.9g} {(known * np.arange(1, len(known) + 1)).sum():.9g}"
-
-
 def sum_edges(edges: Edges) -> str:
     return sum_up(np.array([(node, *entry) for node in sorted(edges) for entry in edges[node]], np.float64).ravel())
 
@@ -173,9 +166,7 @@ def measure(rank: RankRun) -> Iterator[str]:
     path = find_critical_path(rank)
     if window is None or graph is None or path is None:
         return
-    for part in (window, graph, graph.host, path):
-        values = ((field.name, getattr(part, field.name)) for field in dataclasses.fields(part))
-        yield "; ".join(f"{name} {sum_up(value)}" for name, value in values if isinstance(value, np.ndarray))
+    yield from map(sum_fields, (window, graph, graph.host, path))
     yield f"after {sum_edges(graph.after)}; awaits {sum_edges(graph.awaits)}; threads {window.threads}"
     for seed in range(4):
         changes = draw_changes(graph, np.random.default_rng(seed), 0.5 if seed < 2 else 0.05)
