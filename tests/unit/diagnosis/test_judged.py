@@ -12,7 +12,7 @@ import pytest
 from profiler_server.diagnosis.judging import diagnose
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of, slow
 from tests.support.diagnosing import Golden, advise, measure, write_out
-from tests.support.host_cases import CROWDED, host_samples, logged, open_files
+from tests.support.host_cases import CROWDED, ddp, host_samples, logged, open_files
 from tests.support.own_work import MODULE, TRAINS, late, spend_operators
 from tests.support.plants import A100
 from tests.support.row_edits import (
@@ -195,6 +195,8 @@ JUDGED: Mapping[str, Plant] = {
         manifest={"usable_cores": 2.0},
     ),
     "stalls on a quiet host": STALLED,
+    "stalls shorter than other phases": Plant(plan_of(backward=90.0), edit=stall(10, "tail", 120.0)),
+    "gradients in one bucket": replace(PLANTED["bucket_size"], manifest={"facts": ddp(bucket_bytes=[90 << 20])}),
     "stalls on a busy host": replace(STALLED, tables={"resources": LOUD}),
     "other programs": Plant(manifest={"usable_cores": 4.0, "cpu_count": 4}, tables=use(1.0, 2.6)),
     "a gap on a busy host": Plant(plan_of(tail=25.0), manifest=TWO_CORES, tables=use(0.9, 3.9)),
@@ -268,6 +270,8 @@ JUDGED: Mapping[str, Plant] = {
 
 
 VARIED: Mapping[str, str] = {
+    "gradients in one bucket": "bucket_size",
+    "stalls shorter than other phases": "periodic_stall",
     "large batches are received": "ipc_bound",
     "a longer trace without workers": "no_workers",
     "a loop over few tensors": "optimizer_loop",
