@@ -92,7 +92,10 @@ def write_findings(case: Case, name: str) -> str:
 
 def _tell_difference(usual: tuple[str, ...], found: tuple[str, ...]) -> str:
     if len(found) != len(usual):
-        return f"{len(found)} lines for {len(usual)}; " + "; ".join(line for line in found if line not in usual)
+        gone = (f"without {' '.join(line.split()[:3])}" for line in usual if line not in found)
+        return f"{len(found)} lines for {len(usual)}; " + "; ".join(
+            [*gone, *(line for line in found if line not in usual)]
+        )
     changed = ((before, after) for before, after in zip(usual, found, strict=True) if after != before)
     return "; ".join(_tell_words(before.split(), after.split()) for before, after in changed)
 

@@ -16,6 +16,8 @@ from profiler_server.diagnosis.knobs import PROMISED, Change, list_changes
 from profiler_server.facts.case import Case, Hotspot
 from profiler_server.facts.steps import Kinds, UnusedGradients
 from tests.support import facts as make
+from tests.support.diagnosing import Golden
+from tests.support.varying import write_variants
 from tests.unit.diagnosis.edges.base import base
 from tests.unit.diagnosis.edges.lines import spot, with_lines, work
 
@@ -85,7 +87,8 @@ def test_the_arguments_that_the_advice_names_come_first() -> None:
     assert (labels(late, "in_order"), labels(late, "in_order", in_order=False)) == ([], ["in_order=False"])
 
 
-def list_everything() -> list[Change]:
+def know_everything(is_on_device: bool) -> Case:
+    """Return a case with every setting at a value that can be changed, and work of every kind."""
     facts = {
         "anomaly_mode": True,
         "ddp": {"x": 1},
@@ -95,8 +98,23 @@ def list_everything() -> list[Change]:
     }
     kinds = Kinds(0.3, False, 0.3, True, lookups_frac=0.3, table_parameters=50, rows_frac=0.01)
     case = replace(knows(make.with_wait(base(), 0.5), kinds, **facts), unused=UnusedGradients(2, 1, 1))
-    ranks = replace(case, ranks=replace(case.ranks, world_size=2))
-    return [*list_changes(case, {"in_order": False}), *list_changes(make.with_device(ranks))]
+    return make.with_device(replace(case, ranks=replace(case.ranks, world_size=2))) if is_on_device else case
+
+
+def list_everything() -> list[Change]:
+    return [*list_changes(know_everything(False), {"in_order": False}), *list_changes(know_everything(True))]
+
+
+@pytest.mark.parametrize("is_on_device", [False, True])
+def test_the_changes_follow_the_facts(is_on_device: bool, golden: Golden) -> None:
+    def tell(case: Case) -> tuple[str, ...]:
+        return tuple(
+            f"{each.knob} {each.label} {each.bound_frac:.3g} {each.look} {'slow' if each.is_slow else ''}"
+            for each in list_changes(case)
+        )
+
+    name = f"knobs{'-on-a-device' if is_on_device else ''}"
+    golden(f"facts/{name}", write_variants(know_everything(is_on_device), tell))
 
 
 def test_every_change_can_be_applied(monkeypatch: pytest.MonkeyPatch) -> None:
