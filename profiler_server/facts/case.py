@@ -100,8 +100,8 @@ class LineWork:
     """The operators of a hotspot in the detailed steps, those with the most time (backward included) first.
 
     `operator_frac` is the share of the hotspot's time in operators; the rest of its time is Python. `backward_frac` is
-    the share of all backward time that computes gradients of these operators, `unused_frac` that of gradients nobody
-    uses."""
+    the share of all backward time that computes gradients of these operators outside of the hotspot, `unused_frac` that
+    of gradients nobody uses."""
 
     operators: tuple[LineOperator, ...]
     calls: float
@@ -144,7 +144,7 @@ class Hotspot:
     `inside` are the innermost functions in these calls. `made_frac` is the part of the share in which an object or an
     iterator is made. `caller` is the line that calls the function most often, as file:line, "" if the loop calls it.
     `work` is None without detailed steps, `course` with few steps. `backward_frac` is the share of the mean step in
-    which the backward computes gradients of the hotspot.
+    which gradients of the hotspot are computed elsewhere.
     """
 
     function: str

@@ -68,7 +68,8 @@ FACTS: tuple[Fact, ...] = (
     Fact(
         "calls",
         "Modules and loaders by the line that calls them, in a few steps: calls with padding, the shares of it and of "
-        "the longest row that are in use, rows × width of all calls, calls with inputs and results of the same step, and of the step before.",
+        "the longest row that are in use, rows × width of all calls, calls with inputs and results of the same step, and "
+        "of the step before.",
         Shown(words=_CALLS, left_out=("model", "place")),
     ),
     Fact("cudnn_benchmark", "torch.backends.cudnn.benchmark."),

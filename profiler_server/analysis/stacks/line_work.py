@@ -3,13 +3,14 @@
 The samples of a detailed window are joined with its operators by time. In a window, a sample is taken about every
 millisecond. An operator belongs to the line of the sample that is nearest to its middle. A backward node belongs to the
 line of the operator that made it. PyTorch numbers the nodes: the operator that makes node n is the last operator with
-the number n.
+the number n. A gradient that is taken with its graph makes nodes, too, inside of the nodes that it runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from string import digits
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ from profiler_server.facts.steps import Steps, UnusedGradients, read_column
 _NODE = "autograd::engine::evaluate_function: "
 _COLUMNS = ("id", "track", "depth", "start_ns", "duration_ns", "name", "category", "sequence", "parent")
 _MOST_OPERATORS = 4
-_DIGITS = "0123456789"
 
 
 def read_line_work(
@@ -98,9 +98,7 @@ def _join(
     main = _find_main(track[~in_node], length[~in_node])
     forward = (track == main) & ~in_node
     # A backward that makes a graph, for second derivatives, makes nodes as the forward does.
-    making = (
-        (track == main) & ~is_node & (sequence >= 0) & ~np.char.endswith(np.char.rstrip(texts, _DIGITS), "Backward")
-    )
+    making = (track == main) & ~is_node & (sequence >= 0) & ~np.char.endswith(np.char.rstrip(texts, digits), "Backward")
     of_operator = np.full(len(name), -1)
     of_operator[forward | making] = _take_nearest((start + length // 2)[forward | making], seen, of_sample)
     # Ranges of the user's may lie around operators: no operator is the parent of the outermost ones.
@@ -108,8 +106,9 @@ def _join(
     maker = _find_makers(sequence, start, depth, making, is_node)
     of_node = np.where(maker >= 0, of_operator[maker], -1) + 1
     runner = _take_nearest((start + length // 2)[is_node], seen, of_sample) + 1
-    of_node[of_node == runner] = 0  # a line that runs what it made has the time in its own share
-    backward, unused = (np.bincount(of_node, part[is_node], len(names) + 1)[1:] for part in (length, weights * length))
+    apart = np.where(of_node == runner, 0, of_node)  # a line that runs what it made has the time in its own share
+    backward = np.bincount(apart, length[is_node], len(names) + 1)[1:]
+    unused = np.bincount(of_node, (weights * length)[is_node], len(names) + 1)[1:]
     in_backward = max(int(length[is_node].sum()), 1)
     called_by = _find_outermost(start, length, outermost, maker)
     backward_ns = np.bincount(called_by[called_by >= 0], length[is_node][called_by >= 0], len(name))

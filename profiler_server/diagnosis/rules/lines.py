@@ -206,7 +206,8 @@ def _needs_no_gradient(spot: Hotspot) -> bool:
 
 
 def _has_gradient(spot: Hotspot) -> bool:
-    return spot.backward_frac >= limits.NO_GRADIENT_FRAC * spot.share_frac
+    """Return whether backward computes gradients of a line, after the line or in it."""
+    return spot.backward_frac + spot.phases.get("backward", 0.0) >= limits.NO_GRADIENT_FRAC * spot.share_frac
 
 
 def _is_python(spot: Hotspot) -> bool:

@@ -262,6 +262,15 @@ def test_a_line_that_takes_a_gradient_with_its_graph_has_the_backward_of_that_gr
     assert must(found["dense"].work).backward_frac == pytest.approx(alone / 9.5, abs=0.025)
 
 
+def test_gradients_that_nobody_uses_count_for_a_line_that_runs_them_itself_too(tmp_path: Path) -> None:
+    rank = _build_window(tmp_path, makes_graph=True)
+    unused = {"parameters": 1, "updated": 1, "nodes": [[41, 41, 0, 2], [141, 141, 0, 2]]}
+    edit_rank(rank.folder.parent.parent, 0, facts={"unused_gradients": unused})
+    rank = Run(rank.folder.parent.parent).rank(0)
+    found = {spot.function: spot for spot in read_lines(rank, must(read_stacks(rank)), SHARES, {}).hotspots}
+    assert must(found["dense"].work).unused_frac == pytest.approx(5.0 / 9.5)
+
+
 @pytest.mark.parametrize("kept", [0, 19])
 def test_with_few_samples_in_windows_no_operators_are_known(tmp_path: Path, kept: int) -> None:
     rank = _build_window(tmp_path)

@@ -125,6 +125,14 @@ def test_one_thread_is_a_fault_only_beside_free_processors_and_in_large_operator
     assert alone(threads, mean_ns, free) is speaks
 
 
+@pytest.mark.parametrize(("backward", "same"), [(0.0, True), (0.1, False)])
+def test_a_line_that_runs_its_own_backward_has_a_gradient(backward: float, same: bool) -> None:
+    (title,) = titles(
+        spot(phases={"forward": 0.4 - backward, "backward": backward / 2, "tail": backward / 2}, work=work())
+    )
+    assert ("may compute the same" in title) is same
+
+
 @pytest.mark.parametrize(("torch_threads", "speaks"), [(None, False), (1, False), (2, True)])
 def test_one_thread_for_all_of_torch_is_no_fault_of_a_line(torch_threads: int | None, speaks: bool) -> None:
     assert alone(torch_threads=torch_threads) is speaks
