@@ -124,7 +124,7 @@ def run_aside(machine: Machine, body: Step, chance: random.Random) -> None:
 
 
 def nest_calls(machine: Machine, chance: random.Random) -> None:
-    """Launch from a call of the driver inside of a call of the runtime."""
+    """Launch from a call inside of another call, as a runtime does that calls its driver."""
     begin = machine.now_us
     machine.run("aten::addmm", chance.uniform(2.0, 300.0), 10.0, HALF_KERNEL)
     launched = next(event for event in reversed(machine.events) if event["cat"] == "cuda_runtime")
