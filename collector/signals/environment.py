@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from collector.context.signals import Signal, SignalContext
+from collector.format.switches import SWITCHES, Switch
 
 NODES = Path("/sys/devices/system/node")
 READ_AFTER = (1, 20, 200)
@@ -19,7 +21,7 @@ class EnvironmentSignal(Signal):
     """The signal of torch settings that advice refers to.
 
     A script may change the settings late. So they are read at the start, again after some steps, and at the end. A
-    switch that was on at any of these times counts as on.
+    switch that was not as PyTorch starts at any of these times counts as changed.
     """
 
     name = "environment"
@@ -33,7 +35,7 @@ class EnvironmentSignal(Signal):
 
     def _read(self) -> None:
         notes, found = self._context.notes, read_settings()
-        found |= {name: True for name in _MODES if notes.facts.get(name) is True}
+        found |= {name: changed for name, changed in _CHANGED.items() if notes.facts.get(name) is changed}
         threads = torch.get_num_threads()
         if notes.torch_threads == threads and all(notes.facts.get(name) == value for name, value in found.items()):
             return
@@ -42,7 +44,7 @@ class EnvironmentSignal(Signal):
         self._context.save_notes()
 
 
-_MODES = ("deterministic", "anomaly_mode")
+_CHANGED = {"anomaly_mode": True, **{each.name: not each.usual for each in SWITCHES}}
 
 
 def read_settings() -> dict[str, Any]:
@@ -50,10 +52,14 @@ def read_settings() -> dict[str, Any]:
     return {
         "matmul_precision": torch.get_float32_matmul_precision(),
         "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
-        "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
         "anomaly_mode": bool(torch.is_anomaly_enabled()),
-        "flash_sdp": bool(torch.backends.cuda.flash_sdp_enabled()),
+        **{each.name: _read_switch(each) for each in SWITCHES},
     }
+
+
+def _read_switch(switch: Switch) -> bool:
+    value = attrgetter(switch.path)(torch)
+    return bool(value() if callable(value) else value)
 
 
 def count_memory_nodes(folder: Path) -> int | None:

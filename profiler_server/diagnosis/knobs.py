@@ -8,14 +8,15 @@ best, is worth a look. The texts on such changes are in `words/texts/knobs.txt`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from collector.format.phases import COMPUTING, IN_MODEL
 from profiler_server.diagnosis.limits import knobs as limits
 from profiler_server.diagnosis.limits.facts import FEW_ROWS_FRAC, LARGE_PART_FRAC, NOISY_FRAC
-from profiler_server.facts.case import Case
+from profiler_server.facts.case import Case, Hotspot
+from profiler_server.facts.steps import count_parameters
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,8 @@ def _update_otherwise(case: Case, asked: Asked) -> Iterator[Change]:
         look = "sparse" if kinds.rows_frac <= FEW_ROWS_FRAC else ""
         found = _change_call("sparse", "embedding", "nn.Embedding", bound, look, sparse=True)
         yield found if names & _TAKE_SPARSE else replace(found, change={})
+    code = "optimizer.zero_grad(set_to_none=True)"
+    yield Change("zero_grad", "set_to_none=True", {"zero_grad_none": True}, code, kinds.kept_frac, look="zero_grad")
     if case.unused is not None and case.unused.parameters > case.unused.held:
         code = "for p in frozen.parameters(): p.requires_grad_(False)"
         backward, label = case.steps.share("backward"), "no gradients for what is not updated"
@@ -168,6 +171,19 @@ def _leave_modes(case: Case, asked: Asked) -> Iterator[Change]:
     if case.facts.get("anomaly_mode"):
         code, share = "torch.autograd.set_detect_anomaly(False)", case.steps.share(*IN_MODEL)
         yield Change("anomaly", "anomaly detection off", {"anomaly": False}, code, share, "anomaly")
+    for name, code in case.manifest.switched.items():
+        look = "flash" if name == "flash_sdp" else "switch"
+        yield Change(name, code, {name: True}, code, _find_switched_frac(case, name), look=look)
+
+
+def _find_switched_frac(case: Case, name: str) -> float:
+    """Return the share of the step that a switch of PyTorch affects."""
+    kinds = case.steps.kinds
+    if name == "flash_sdp":
+        return kinds.scores_frac if kinds.is_fallback else 0.0
+    if name == "cudnn":
+        return kinds.convolutions_frac if case.device.is_used else 0.0
+    return 0.0 if name == "mkldnn" and case.device.is_used else case.steps.share(*IN_MODEL)
 
 
 def _lay_out(case: Case, asked: Asked) -> Iterator[Change]:
@@ -187,14 +203,14 @@ def _lay_out(case: Case, asked: Asked) -> Iterator[Change]:
 
 def _attend(case: Case, asked: Asked) -> Iterator[Change]:
     kinds = case.steps.kinds
-    if kinds.is_fallback:
-        if case.facts.get("flash_sdp") is False:
-            code = "torch.backends.cuda.enable_flash_sdp(True)"
-            change = {"flash_sdp": True}
-            yield Change("attention", "flash attention", change, code, kinds.scores_frac, look="flash")
-    elif case.device.is_used or not kinds.drops_scores:  # on a processor, only attention without dropout has a kernel
-        code = "out = torch.nn.functional.scaled_dot_product_attention(q, k, v)"
-        yield Change("attention", "scaled_dot_product_attention", {}, code, kinds.scores_frac, look="attention")
+    if kinds.is_fallback or (kinds.drops_scores and not case.device.is_used):
+        return  # on a processor, only attention without dropout has a kernel
+    label, change, look = "scaled_dot_product_attention", {}, "attention"
+    code = "out = torch.nn.functional.scaled_dot_product_attention(q, k, v)"
+    if any(name.startswith("torch.MultiheadAttention.") for spot in _list_spots(case) for name in spot.calls):
+        label, change, look = "need_weights=False", {"need_weights": False}, "weights"
+        code = "result, _ = attention(query, key, value, need_weights=False)"
+    yield Change("attention", label, change, code, kinds.scores_frac, look=look)
 
 
 def _compute_shorter(case: Case, asked: Asked) -> Iterator[Change]:
@@ -207,6 +223,12 @@ def _compute_shorter(case: Case, asked: Asked) -> Iterator[Change]:
     if device.is_used or computed >= limits.COMPUTED_FRAC:
         code = f'with torch.autocast("{"cuda" if device.is_used else "cpu"}", torch.bfloat16): …'
         yield Change("bfloat16", "bfloat16 autocast", {"bfloat16": True}, code, busy)
+    double, whole = count_parameters(case.facts)
+    if double:
+        yield Change("float32", "float32", {"float32": True}, "model = model.float()", computed * double / whole)
+    again = [spot.phases.get("backward", 0.0) for spot in _list_spots(case) if spot.function.endswith(".forward")]
+    code = "x = block(x)  # instead of torch.utils.checkpoint.checkpoint(block, x)"
+    yield Change("checkpoint", "no checkpointing", {"checkpoint": False}, code, sum(again))
     if computed >= limits.COMPUTED_FRAC and not kinds.differentiates_twice:
         look = "compile" if kinds.pointwise_calls >= limits.MANY_POINTWISE and _is_of_modules(case) else ""
         bound = computed - min(kinds.large_frac or 0.0, computed) if look else computed
@@ -223,9 +245,13 @@ def _flush_subnormals(case: Case, asked: Asked) -> Iterator[Change]:
     yield Change("flush_denormal", "subnormals flushed to zero", change, code, share, look=look)
 
 
+def _list_spots(case: Case) -> Sequence[Hotspot]:
+    return case.lines.hotspots if case.lines is not None else ()
+
+
 def _is_of_modules(case: Case) -> bool:
     """Return whether the user's line with the most operators is the forward of a module, so that it can be compiled."""
-    lines = [spot for spot in (case.lines.hotspots if case.lines is not None else ()) if spot.work is not None]
+    lines = [spot for spot in _list_spots(case) if spot.work is not None]
     most = max(lines, key=lambda spot: spot.work.calls if spot.work is not None else 0.0, default=None)
     return most is not None and most.function.endswith(".forward")
 

@@ -46,7 +46,8 @@ class Overhead:
 
 @dataclass(frozen=True)
 class RankNotes:
-    """The entries of a rank's manifest that rules read. `is_trace`: the rank was imported from a trace."""
+    """The entries of a rank's manifest that rules read. `is_trace`: the rank was imported from a trace. `switched` maps
+    each switch of PyTorch that the script has changed to the line that changes it back."""
 
     rank: int
     is_trace: bool
@@ -56,6 +57,7 @@ class RankNotes:
     overhead: Overhead
     facts: Mapping[str, Any]
     warnings: tuple[Any, ...] = ()
+    switched: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lacks_steps(self) -> bool:
@@ -65,7 +67,6 @@ class RankNotes:
 
 Doing = Literal["", "backward", "update", "loader"]
 """What a line of the training loop calls: "" for anything else. A loop has one line of each, whatever it trains."""
-
 
 WORKERS = "workers"
 

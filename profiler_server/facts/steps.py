@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -308,7 +308,8 @@ class Kinds:
     number of small elementwise operators in the backward of a step. `large_frac` is the share of operators that are
     long enough for several threads, None if unknown. `differentiates_twice` means that a backward runs through a
     backward. `factorises` means that a step factorises or inverts matrices, which may need double precision.
-    `slow_products_frac` is for large float32 products on a CPU that run far below its usual rate.
+    `slow_products_frac` is for large float32 products on a CPU that run far below its usual rate. `kept_frac` is for
+    gradients that are filled with zeros and added to, instead of being made anew.
     """
 
     convolutions_frac: float = 0.0
@@ -324,6 +325,7 @@ class Kinds:
     differentiates_twice: bool = False
     factorises: bool = False
     slow_products_frac: float = 0.0
+    kept_frac: float = 0.0
 
     def find_dense_frac(self, update_frac: float, parameters: float) -> float:
         """Return the share of the step spent on gradients of whole embedding tables, and on updating these tables.
@@ -423,3 +425,16 @@ class Steps:
         with the indices `after` in `rows`."""
         values = {name: read_column(self.rows, f"{name}_ns") for name in PHASE_NAMES}
         return {name: float(np.median(times[after]) - np.median(times[before])) for name, times in values.items()}
+
+
+def count_parameters(facts: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the number of trained float64 parameters, and the number of all trained parameters; 0, 0 if not recorded."""
+    double = whole = 0
+    optimizers = facts.get("optimizers")
+    for entry in optimizers if isinstance(optimizers, list) else ():
+        dtypes = entry.get("dtypes") if isinstance(entry, Mapping) else None
+        for name, count in dtypes.items() if isinstance(dtypes, Mapping) else ():
+            if isinstance(count, int) and not isinstance(count, bool):
+                whole += max(count, 0)
+                double += max(count, 0) if name == "float64" else 0
+    return double, whole

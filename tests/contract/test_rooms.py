@@ -18,7 +18,8 @@ NAMES_MODULE = re.compile(r"collector\.[\w.]+|profiler_server(\.[\w.]+)?")
 
 # Room -> rooms that it may import. The longest matching prefix decides which room a module is in.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "collector.format.schema": ("collector.format.phases", "collector.format.words"),
+    "collector.format.schema": ("collector.format.phases", "collector.format.switches", "collector.format.words"),
+    "collector.format.switches": (),
     "collector.format.words": (),
     "collector.format.phases": (),
     "collector.format.arrays": (),

@@ -159,7 +159,6 @@ HEALTHY: Mapping[str, Plant] = {
     "half of the parameters but one in double": Plant(
         manifest={"facts": {"optimizers": [{"name": "SGD", "foreach": True, "dtypes": {"float64": 49, "float32": 51}}]}}
     ),
-    "deterministic on a processor": Plant(manifest={"facts": {"deterministic": True}}),
     "a cache that fills": Plant(tables={"resources": process_memory(1.0e9, 1.1e9, 1.3e9, *[1.5e9] * 7)}),
     "quiet host": Plant(tables={"resources": cpu_cores(process=2.0, system=2.1)}),
     "a watched input that others read": Plant(

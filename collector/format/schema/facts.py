@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.columns import COLLECTIVE, DTYPE, LEFT_OUT, Shown
+from collector.format.switches import SWITCHES
 from collector.format.words import TRIGGERS
 
 
@@ -64,6 +65,7 @@ _CALLS = (
 )
 
 FACTS: tuple[Fact, ...] = (
+    *(Fact(each.name, each.meaning) for each in SWITCHES),
     Fact("anomaly_mode", "Whether torch.autograd's anomaly detection was on."),
     Fact(
         "calls",
@@ -79,9 +81,7 @@ FACTS: tuple[Fact, ...] = (
         "Settings of DistributedDataParallel, its backwards and how many of them reduced gradients.",
         Shown("hook", words=_DDP),
     ),
-    Fact("deterministic", "Whether only deterministic algorithms were allowed."),
     Fact("ended_by", "The exception that ended the training.", Shown("error", words=(UNTOLD,), names="errors")),
-    Fact("flash_sdp", "Whether scaled_dot_product_attention may use its flash kernel."),
     Fact(
         "logging",
         "Calls and time of each library that logs, and the steps they are of.",

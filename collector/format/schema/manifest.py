@@ -14,6 +14,7 @@ import msgspec
 from collector.format.schema.columns import DEVICE, LEFT_OUT, SCHEMA_VERSION, VERSION, Shown, shown
 from collector.format.schema.errors import NewerSchemaError, TableBrokenError
 from collector.format.schema.layout import advise_on_manifest
+from collector.format.switches import SWITCHES
 from collector.format.words import SIGNALS, SOURCES, TRIGGERS, WARNINGS
 
 RunState = Literal["recording", "complete", "crashed", "imported"]
@@ -198,6 +199,11 @@ class RankManifest:
     facts: dict[str, Any] = field(default_factory=dict)
     """Settings for rules: parameters, optimizers (name, foreach, fused), matmul precision, cudnn.benchmark …;
     `ended_by` is the reason if the training ended before analyse()."""
+
+    @property
+    def switched(self) -> dict[str, str]:
+        """The switches of PyTorch that the script has changed, each with the line that changes it back."""
+        return {each.name: each.code for each in SWITCHES if self.facts.get(each.name) is (not each.usual)}
 
     @property
     def is_trace(self) -> bool:

@@ -1,7 +1,7 @@
 """Apply changes to a training from outside, to try them. Each has the effect of a line that the user would write.
 
 A change is applied after the import of PyTorch and before the script goes on. If the script sets the same knob, its
-setting is ignored: the change is to be tried.
+setting is ignored or replaced: the change is to be tried.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from collector.format.switches import SWITCHES
+
 Change = Mapping[str, Any]
 """Knob -> value, as JSON."""
 _MOST_LOSSES = 1000
+_FIRST_UPDATES = 3
+"""Each module that the script calls in training has been called by then."""
 
 
 @dataclass(frozen=True)
@@ -50,20 +54,20 @@ def apply_change(change: Change) -> None:
             KNOBS[name](torch, value)
 
 
-def _replace_arguments(kind: Any, change: Callable[[dict[str, Any]], None]) -> None:
-    make = kind.__init__
+def _replace_arguments(kind: Any, change: Callable[[dict[str, Any]], None], method: str = "__init__") -> None:
+    make = getattr(kind, method)
     names = inspect.signature(make)
 
     @functools.wraps(make)
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+    def made(self: Any, *args: Any, **kwargs: Any) -> Any:
         bound = names.bind(self, *args, **kwargs)
         given = dict(bound.arguments)
         rest = given.pop("kwargs", {})
         given.pop("self", None)
         change(given)
-        make(self, **given, **rest)
+        return make(self, **given, **rest)
 
-    kind.__init__ = made
+    setattr(kind, method, made)
 
 
 def _change_loader(torch: Any, values: Mapping[str, Any]) -> None:
@@ -81,11 +85,6 @@ def _change_loader(torch: Any, values: Mapping[str, Any]) -> None:
 def _set_threads(torch: Any, value: int) -> None:
     torch.set_num_threads(value)
     torch.set_num_threads = lambda count: None
-
-
-def _set_interop(torch: Any, value: int) -> None:
-    torch.set_num_interop_threads(value)
-    torch.set_num_interop_threads = lambda count: None
 
 
 def _set_sharing(torch: Any, value: str) -> None:
@@ -126,59 +125,65 @@ def _leave_anomaly(torch: Any, value: bool) -> None:
     torch.autograd.anomaly_mode.detect_anomaly = torch.autograd.anomaly_mode.set_detect_anomaly = nothing
 
 
-def _set_flag(*path: str) -> Callable[[Any, Any], None]:
+def _run_after_update(*lines: str) -> Callable[[Any, Any], None]:
+    """Return a function that runs the user's `lines` after the first update: the script has set its own by then. A line
+    may have {} for the value of the change.
+    """
+
     def apply(torch: Any, value: Any) -> None:
-        place = torch
-        for name in path[:-1]:
-            place = getattr(place, name)
-        setattr(place, path[-1], value)
+        _after_updates(1, lambda: exec("\n".join(lines).format(value), {"torch": torch}))
 
     return apply
 
 
-def _use_flash(torch: Any, value: bool) -> None:
-    torch.backends.cuda.enable_flash_sdp(value)
-    torch.backends.cuda.enable_flash_sdp = lambda enabled: None
+def _after_updates(count: int, call: Callable[[], object]) -> None:
+    """Call a function once, after `count` updates of an optimizer."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    left = [count]
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            call()
+
+    register_optimizer_step_post_hook(after)
 
 
-def _set_precision(torch: Any, value: str) -> None:
-    torch.set_float32_matmul_precision(value)
-    torch.backends.cudnn.allow_tf32 = True
-
-
-def _at_first_call(change: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Return a function that applies `change` to (torch, module), where the module is the first one with parameters
-    that is called in training, right before this call.
+def _at_first_calls(change: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any], None]:
+    """Return a function that applies `change` to (torch, module, args) for each module with parameters that the script
+    calls in training, right before the first call. It may return other args for this call. A module that another one
+    calls is changed with that one.
     """
 
     def apply(torch: Any, value: Any) -> None:
         done: set[int] = set()
 
-        def before(module: Any, args: Any) -> None:
-            if done or not module.training or not torch.is_grad_enabled():
-                return
-            if next(module.parameters(), None) is not None:
-                done.add(id(module))
-                handle.remove()
-                change(torch, module)
+        def before(module: Any, args: Any) -> Any:
+            is_due = id(module) not in done and module.training and torch.is_grad_enabled()
+            if not is_due or next(module.parameters(), None) is None:
+                return None
+            done.update(map(id, module.modules()))
+            return change(torch, module, args)
 
         handle = torch.nn.modules.module.register_module_forward_pre_hook(before)
+        _after_updates(_FIRST_UPDATES, handle.remove)
 
     return apply
 
 
-def _use_channels_last(torch: Any, module: Any) -> None:
+def _use_channels_last(torch: Any, module: Any, args: Any) -> None:
     layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
     for each in module.parameters():
         if each.dim() in layouts:
             each.data = each.data.contiguous(memory_format=layouts[each.dim()])
 
 
-def _compile(torch: Any, module: Any) -> None:
+def _compile(torch: Any, module: Any, args: Any) -> None:
     module.compile()
 
 
-def _use_bfloat16(torch: Any, module: Any) -> None:
+def _use_bfloat16(torch: Any, module: Any, args: Any) -> None:
     forward = module.forward
     device = next(module.parameters()).device.type
     if device == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
@@ -191,6 +196,40 @@ def _use_bfloat16(torch: Any, module: Any) -> None:
         return found.float() if isinstance(found, torch.Tensor) and found.dtype == torch.bfloat16 else found
 
     module.forward = mixed
+
+
+def _use_single(torch: Any, module: Any, args: Any) -> Any:
+    """Compute a module in float32. Its inputs and results stay float64, for the script's own operators."""
+    from torch.utils._pytree import tree_map_only
+
+    def convert(values: Any, before: Any, after: Any) -> Any:
+        return tree_map_only(torch.Tensor, lambda each: each.to(after) if each.dtype == before else each, values)
+
+    def enter(module: Any, args: Any, kwargs: Any) -> Any:
+        return convert((args, kwargs), torch.float64, torch.float32)
+
+    module.float()
+    module.register_forward_pre_hook(enter, with_kwargs=True)
+    module.register_forward_hook(lambda module, args, result: convert(result, torch.float32, torch.float64))
+    return convert(args, torch.float64, torch.float32)
+
+
+def _keep_activations(torch: Any, value: bool) -> None:
+    import torch.utils.checkpoint as checkpoints
+
+    own = set(inspect.signature(checkpoints.checkpoint).parameters) - {"function"}
+
+    def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **{name: value for name, value in kwargs.items() if name not in own})
+
+    torch.utils.checkpoint.checkpoint = call
+
+
+def _return_no_weights(torch: Any, value: bool) -> None:
+    def change(given: dict[str, Any]) -> None:
+        given["need_weights"] = value
+
+    _replace_arguments(torch.nn.MultiheadAttention, change, "forward")
 
 
 def _use_sparse(torch: Any, value: bool) -> None:
@@ -251,19 +290,23 @@ def _copy_without_wait(torch: Any, value: bool) -> None:
 
 KNOBS: Mapping[str, Callable[[Any, Any], None]] = {
     "threads": _set_threads,
-    "interop": _set_interop,
     "sharing": _set_sharing,
     "fused": _change_optimizers("fused"),
     "foreach": _change_optimizers("foreach"),
     "zero_grad_none": _set_none,
     "anomaly": _leave_anomaly,
-    "cudnn_benchmark": _set_flag("backends", "cudnn", "benchmark"),
-    "deterministic": _set_flag("backends", "cudnn", "deterministic"),
-    "matmul_precision": _set_precision,
-    "flash_sdp": _use_flash,
-    "channels_last": _at_first_call(_use_channels_last),
-    "compile": _at_first_call(_compile),
-    "bfloat16": _at_first_call(_use_bfloat16),
+    "cudnn_benchmark": _run_after_update(
+        "torch.backends.cudnn.benchmark = {0}", "torch.backends.cudnn.deterministic = not {0}"
+    ),
+    "matmul_precision": _run_after_update(
+        "torch.set_float32_matmul_precision({!r})", "torch.backends.cudnn.allow_tf32 = True"
+    ),
+    "channels_last": _at_first_calls(_use_channels_last),
+    "compile": _at_first_calls(_compile),
+    "bfloat16": _at_first_calls(_use_bfloat16),
+    "float32": _at_first_calls(_use_single),
+    "checkpoint": _keep_activations,
+    "need_weights": _return_no_weights,
     "sparse": _use_sparse,
     "freeze_unused": _freeze_unused,
     "flush_denormal": _flush_subnormals,
@@ -271,6 +314,7 @@ KNOBS: Mapping[str, Callable[[Any, Any], None]] = {
     "bucket_cap_mb": _change_ddp("bucket_cap_mb"),
     "gradient_as_bucket_view": _change_ddp("gradient_as_bucket_view"),
     "static_graph": _change_ddp("static_graph"),
+    **{each.name: _run_after_update(each.code) for each in SWITCHES},
 }
 
 

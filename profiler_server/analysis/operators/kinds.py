@@ -39,6 +39,7 @@ _DENSE = re.compile(r"aten::_?embedding(_bag)?_dense_backward")
 _MATRICES = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _LAYERS = frozenset(("aten::linear", "aten::mm", "aten::addmm", "aten::matmul"))
 _POINTWISE = frozenset(("elementwise", "activation"))
+_ZEROING = frozenset(("aten::zero_", "aten::_foreach_zero_"))
 _FACTORISING = re.compile(
     r"aten::_?(linalg_(cholesky|inv|solve|lu|ldl|eig|svd|slogdet|det|qr|lstsq)|cholesky|triangular_solve|logdet|inverse)\w*"
 )
@@ -77,9 +78,17 @@ def find_kinds(rank: RankRun) -> Kinds:
         large_frac=sum(each.self_ns for each in groups if each.self_ns >= PARALLEL_NS * each.count) / whole_ns,
         differentiates_twice=any("BackwardBackward" in each.name for each in groups),
         slow_products_frac=_sum_slow_products(rows) / whole_ns,
+        kept_frac=_sum_kept(groups) / whole_ns,
         factorises=any(_FACTORISING.fullmatch(each.name) for each in groups),
     )
     return _add_lookups(_add_attention(found, groups, whole_ns), groups, whole_ns)
+
+
+def _sum_kept(groups: Sequence[_Group]) -> int:
+    """Return the time in ns of filling gradients with zeros and adding others to them; 0 if nothing is filled."""
+    zeros_ns = sum(each.total_ns for each in groups if each.name in _ZEROING and each.phase == "optimizer")
+    sums_ns = sum(each.total_ns for each in groups if each.name == "aten::add_" and each.phase == "backward")
+    return zeros_ns + sums_ns if zeros_ns else 0
 
 
 def _sum_slow_products(rows: pa.Table) -> int:

@@ -26,7 +26,7 @@ def _describe(case: Case, change: Change) -> Finding:
         by=" (`profiler-run --try`)" if change.change and not case.is_imported else "",
     )
     least_ns = max(1.0 - change.bound_frac, 0.0) * case.steps.mean_ns
-    subject = change.label.split("=")[0]
+    subject = change.label.partition("=")[0].strip()
     return Finding(text, evidence=(OPERATORS_PAGE,), severity="low", subject=subject, least_step_ns=least_ns)
 
 

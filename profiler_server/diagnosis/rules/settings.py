@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from collector.format.phases import COMPUTING, IN_MODEL
@@ -15,21 +14,15 @@ from profiler_server.diagnosis.what_if import (
     shorten_step,
 )
 from profiler_server.facts.case import Case, Finding, Rule
-from profiler_server.facts.steps import SampledShare
+from profiler_server.facts.steps import SampledShare, count_parameters
 from profiler_server.format import format_duration, format_number_of, format_share
 from profiler_server.words.phrases import OPERATORS_PAGE, describe
 
 
 def _judge_debug_modes(case: Case) -> Finding | None:
-    """A mode for finding errors is left on: anomaly detection, or algorithms that must be deterministic."""
-    if case.facts.get("anomaly_mode") is True:
-        return _judge_anomaly_mode(case)
-    if case.facts.get("deterministic") is True and case.device.is_used:
-        return Finding(describe(case, "debug_modes.deterministic"), severity="low")
-    return None
-
-
-def _judge_anomaly_mode(case: Case) -> Finding:
+    """A mode for finding errors is left on: anomaly detection."""
+    if case.facts.get("anomaly_mode") is not True:
+        return None
     share = case.steps.share(*IN_MODEL)
     spent_ns = case.steps.phases_ns["forward"] + case.steps.phases_ns["backward"]
     cost = _measure_anomaly(case)
@@ -146,7 +139,7 @@ def _judge_kernels(case: Case, entry: str) -> Finding | None:
 
 def _judge_float64(case: Case) -> Finding | None:
     """Parameters are trained in double precision where no step factorises matrices: twice the bytes, half the vector width, and on most GPUs far less."""
-    double, whole = _count_parameters(case)
+    double, whole = count_parameters(case.facts)
     if not whole or double < limits.FLOAT64_FRAC * whole or case.steps.kinds.factorises:
         return None  # a Cholesky factor or an inverse may need double precision
     spent_ns = sum(case.steps.phases_ns[name] for name in COMPUTING)
@@ -159,19 +152,6 @@ def _judge_float64(case: Case) -> Finding | None:
         what_if=shorten_phases(case, COMPUTING, saved),
         least_frac=0.5,
     )
-
-
-def _count_parameters(case: Case) -> tuple[int, int]:
-    """Return the number of trained float64 parameters, and the number of all trained parameters; 0, 0 if not recorded."""
-    double = whole = 0
-    optimizers = case.facts.get("optimizers")
-    for entry in optimizers if isinstance(optimizers, list) else ():
-        dtypes = entry.get("dtypes") if isinstance(entry, Mapping) else None
-        for name, count in dtypes.items() if isinstance(dtypes, Mapping) else ():
-            if isinstance(count, int) and not isinstance(count, bool):
-                whole += max(count, 0)
-                double += max(count, 0) if name == "float64" else 0
-    return double, whole
 
 
 RULES = (

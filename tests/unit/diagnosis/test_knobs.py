@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from collector.format.phases import COMPUTING
+from collector.format.switches import SWITCHES
 from collector.launch.trying.applying import KNOBS, apply_change
 from profiler_server.diagnosis.judging import find_rules, judge
 from profiler_server.diagnosis.knobs import PROMISED, Change, list_changes
@@ -37,6 +38,10 @@ def labels(case: Case, knob: str, **asked: Any) -> list[str]:
 def looks(case: Case) -> list[str]:
     """Return what is said of settings that are worth a look."""
     return [found.text.measured for found in make.find(case, "worth_trying")]
+
+
+def with_flash_off() -> Case:
+    return make.with_manifest(base(), switched={"flash_sdp": "torch.backends.cuda.enable_flash_sdp(True)"})
 
 
 def computing(threads: int, **load: float) -> Case:
@@ -87,22 +92,33 @@ def test_the_arguments_that_the_advice_names_come_first() -> None:
     assert (labels(late, "in_order"), labels(late, "in_order", in_order=False)) == ([], ["in_order=False"])
 
 
-def know_everything(is_on_device: bool) -> Case:
-    """Return a case with every setting at a value that can be changed, and work of every kind."""
+def know_everything(is_on_device: bool, is_own_attention: bool = True) -> Case:
+    """Return a case with every setting at a value that can be changed, and work of every kind. With `is_own_attention`
+    a kernel of PyTorch falls back to matrices of scores, else modules make these matrices.
+    """
     facts = {
         "anomaly_mode": True,
         "ddp": {"x": 1},
-        "flash_sdp": False,
         "matmul_precision": "highest",
-        "optimizers": [{"name": "SGD", "parameters": 100}],
+        "optimizers": [{"name": "SGD", "parameters": 100, "dtypes": {"float64": 80, "float32": 20}}],
     }
-    kinds = Kinds(0.3, False, 0.3, True, lookups_frac=0.3, table_parameters=50, rows_frac=0.01)
-    case = replace(knows(make.with_wait(base(), 0.5), kinds, **facts), unused=UnusedGradients(2, 1, 1))
+    kinds = Kinds(
+        0.3, False, 0.3, is_own_attention, lookups_frac=0.3, table_parameters=50, rows_frac=0.01, kept_frac=0.2
+    )
+    block = spot(
+        function="Block.forward",
+        phases={"forward": 0.1, "backward": 0.2},
+        calls={} if is_own_attention else {"torch.MultiheadAttention.forward": 0.3},
+    )
+    waiting = make.with_wait(with_lines(block), 0.5)
+    waiting = make.with_manifest(waiting, switched={each.name: each.code for each in SWITCHES})
+    case = replace(knows(waiting, kinds, **facts), unused=UnusedGradients(2, 1, 1))
     return make.with_device(replace(case, ranks=replace(case.ranks, world_size=2))) if is_on_device else case
 
 
 def list_everything() -> list[Change]:
-    return [*list_changes(know_everything(False), {"in_order": False}), *list_changes(know_everything(True))]
+    cases = know_everything(False), know_everything(True), know_everything(False, False)
+    return [change for case in cases for change in list_changes(case, {"in_order": False})]
 
 
 @pytest.mark.parametrize("is_on_device", [False, True])
@@ -120,8 +136,7 @@ def test_the_changes_follow_the_facts(is_on_device: bool, golden: Golden) -> Non
 def test_every_change_can_be_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
     names = {name for each in list_everything() for name in each.change}
-    untried = {"interop", "zero_grad_none"}
-    assert {name for name in names if not name.startswith("loader.")} == KNOBS.keys() - untried
+    assert {name for name in names if not name.startswith("loader.")} == KNOBS.keys()
     with pytest.raises(ValueError, match="no knob"):
         apply_change({"nonsense": 1})
 
@@ -163,9 +178,27 @@ def test_what_promises_a_step_is_a_rule_and_its_change_one_of_the_table() -> Non
             "numbers slow processors down like that. Worth trying: `torch.set_flush_denormal(True)` (`profiler-run --try`).",
         ),
         (
-            knows(kinds=Kinds(scores_frac=0.4, is_fallback=True), flash_sdp=False),
+            knows(with_flash_off(), Kinds(scores_frac=0.4, is_fallback=True)),
             "Attention writes its matrix of scores, which takes 40.0 % of the step: enable_flash_sdp is off. Worth "
             "trying: `torch.backends.cuda.enable_flash_sdp(True)` (`profiler-run --try`).",
+        ),
+        (
+            knows(
+                with_lines(spot(calls={"torch.MultiheadAttention.forward": 0.2}, share_frac=0.01)),
+                Kinds(scores_frac=0.4),
+            ),
+            "nn.MultiheadAttention makes the matrix of its weights, and work on the matrix takes 40.0 % of the step. Worth "
+            "trying: `need_weights=False` (`profiler-run --try`).",
+        ),
+        (
+            knows(make.with_manifest(base(), switched={"mkldnn": "torch.backends.mkldnn.enabled = True"})),
+            "This run has changed a switch of PyTorch that affects up to 87.5 % of the step. Worth trying: "
+            "`torch.backends.mkldnn.enabled = True` (`profiler-run --try`).",
+        ),
+        (
+            knows(kinds=Kinds(kept_frac=0.4)),
+            "Filling gradients with zeros and adding new ones to them takes 40.0 % of the step. Worth trying: "
+            "`set_to_none=True` (`profiler-run --try`).",
         ),
         (
             knows(kinds=Kinds(scores_frac=0.4)),
@@ -209,7 +242,7 @@ def test_a_setting_that_governs_much_is_worth_a_look(case: Case, said: str) -> N
         computing(2, process=2.0),
         make.with_share(knows(optimizers=[{"name": "SGD", "momentum": False}]), "optimizer", 0.3),
         make.with_steps(computing(1, process=1.0), kinds=Kinds(large_frac=0.1)),
-        knows(kinds=Kinds(scores_frac=0.4, is_fallback=True), flash_sdp=True),
+        knows(with_flash_off()),
         knows(kinds=Kinds(scores_frac=0.4, is_fallback=True)),
         knows(kinds=Kinds(scores_frac=0.4, drops_scores=True)),
         knows(kinds=Kinds(lookups_frac=0.4, rows_frac=0.5, table_parameters=500), optimizers=[ADAM]),

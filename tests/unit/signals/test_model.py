@@ -104,6 +104,7 @@ def test_what_the_script_sets_counts_although_it_is_off_again_at_the_end(tmp_pat
         torch.set_num_threads(wanted)
         for is_on in (True, False):
             torch.autograd.set_detect_anomaly(is_on)
+            torch.use_deterministic_algorithms(is_on)
             shapes.plain()
 
     run = record(tmp_path, loop).run
@@ -111,8 +112,7 @@ def test_what_the_script_sets_counts_although_it_is_off_again_at_the_end(tmp_pat
     manifest = run.rank().manifest
     assert manifest.torch_threads == wanted
     assert manifest.facts["anomaly_mode"] is True
-    assert manifest.facts["deterministic"] is False
-    assert manifest.facts["flash_sdp"] is torch.backends.cuda.flash_sdp_enabled()
+    assert manifest.switched == {"deterministic": "torch.use_deterministic_algorithms(False)"}
     assert manifest.facts["matmul_precision"] == torch.get_float32_matmul_precision()
 
 

@@ -62,6 +62,15 @@ def test_large_products_in_float32_at_a_low_rate_are_slow(
     assert find_kinds(run.rank(0)).slow_products_frac == pytest.approx(3 * ms / STEP_MS if is_slow else 0.0)
 
 
+def test_gradients_that_are_filled_with_zeros_are_kept(tmp_path: Path) -> None:
+    zeros = ("optimizer", "aten::_foreach_zero_", "[]", 1, 2.0)
+    sums = ("backward", "aten::add_", "[[8,8],[8,8],[]]", 4, 3.0)
+    assert find(tmp_path / "a", zeros, sums).kept_frac == pytest.approx(5.0 / STEP_MS)
+    others = ("forward", "aten::zero_", "[[8,8]]", 1, 2.0), ("forward", "aten::add_", "[[8,8],[8,8],[]]", 4, 3.0)
+    assert find(tmp_path / "b", zeros, *others).kept_frac == pytest.approx(2.0 / STEP_MS)
+    assert find(tmp_path / "c", sums, *others).kept_frac == 0, "gradients of several batches are added, too"
+
+
 OF_SCORES_MS = 16.0
 
 
