@@ -72,6 +72,7 @@ class GradientLook:
         self._times: dict[int, int] = {}
         self._unsure: set[int] = set()
         self._thrown: dict[int, list[int]] = {}
+        self._changed: dict[int, list[int]] = {}
         self._updated: dict[int, weakref.ref[Any]] = {}
         self._seen: dict[int, weakref.ref[Any]] = {}
         self._updating = 0
@@ -126,10 +127,15 @@ class GradientLook:
         for parameter in (each for optimizer in optimizers for each in _list_parameters(optimizer)):
             self._updated.setdefault(id(parameter), weakref.ref(parameter))
         self._find_gone()
+        # A parameter of no optimizer that changes beside those of optimizers follows them, as a moving average does,
+        # unless code reads gradients: such code may update it by hand.
+        may_follow = not any(self._read.values()) and not self._updated.keys().isdisjoint(self._seen)
+        for key in self._changed.keys() - self._updated.keys() if may_follow else ():
+            self._thrown.setdefault(key, []).extend(self._changed[key])
         held = {key for key, backwards in self._thrown.items() if len(backwards) >= LEAST_THROWN}
         if any(self._read.values()):  # a gradient that the script reads is not thrown away
             held, self._thrown = set(), {key: at for key, at in self._thrown.items() if key not in self._updated}
-        unheld = self._find_unheld()
+        unheld = self._find_unheld(may_follow)
         for key in unheld:
             self._thrown.setdefault(key, []).extend(self._written[key].backwards)
         unused = [seen for key in held | unheld if (seen := self._seen[key]()) is not None]
@@ -168,18 +174,20 @@ class GradientLook:
 
     def _throw(self, key: int, written: _Written) -> None:
         parameter = written.parameter()
-        # A parameter that has changed meanwhile was updated by hand.
-        if parameter is not None and parameter._version == written.version:
-            self._thrown.setdefault(key, []).extend(written.backwards)
+        if parameter is not None:
+            is_changed = parameter._version != written.version
+            (self._changed if is_changed else self._thrown).setdefault(key, []).extend(written.backwards)
 
-    def _find_unheld(self) -> set[int]:
-        """Return the ids of the parameters that no optimizer has updated, and whose gradients stay."""
+    def _find_unheld(self, may_follow: bool) -> set[int]:
+        """Return the ids of the parameters that no optimizer has updated, and whose gradients stay. With `may_follow`,
+        these may have changed meanwhile.
+        """
         return {
             key
             for key, written in self._written.items()
             if key not in self._updated
             and (parameter := written.parameter()) is not None
-            and parameter._version == written.version
+            and (may_follow or (parameter._version == written.version and key not in self._changed))
         }
 
     def _list_needless(self, parameters: set[int]) -> list[list[int]]:

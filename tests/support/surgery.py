@@ -27,3 +27,17 @@ def operate(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[int
 
 def penalize() -> Any:
     return torch.autograd.grad(torch.ones(1), torch.ones(1))
+
+
+def update_the_rest(model: nn.Module, _: torch.optim.Optimizer) -> Callable[[int], None]:
+    """One parameter has an optimizer, and the other one is updated by hand."""
+    optimizer = torch.optim.SGD([model.weight], 0.1)
+
+    def step(at: int) -> None:
+        model.zero_grad()
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            model.bias.sub_(0.1 * model.bias.grad)
+
+    return step

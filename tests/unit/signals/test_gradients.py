@@ -110,6 +110,26 @@ def test_a_teacher_that_records_gradients_is_noted(without: bool, tmp_path: Path
         }
 
 
+@pytest.mark.parametrize("clear", [False, True])
+def test_a_teacher_that_follows_its_student_needs_no_gradients(clear: bool, tmp_path: Path) -> None:
+    both = nn.ModuleList([nn.Linear(8, 4), nn.Linear(8, 4)])
+    student, teacher = both
+    optimizer = torch.optim.SGD(student.parameters(), 0.1)
+
+    def step(at: int) -> None:
+        batch = torch.randn(4, 8)
+        loss = mse_loss(student(batch), teacher(batch))
+        (both if clear else optimizer).zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 0.1)
+
+    found = read(train(tmp_path, step))
+    assert found is not None
+    assert (found["parameters"], found["held"]) == (36, 0)
+
+
 def take_a_part(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[int], None]:
     """Only every fourth backward is followed by an update: gradients are summed."""
 
@@ -151,7 +171,7 @@ def close_in(model: nn.Module, _: torch.optim.Optimizer) -> Callable[[int], None
     return lambda at: optimizer.step(closure)
 
 
-@pytest.mark.parametrize("kind", [take_a_part, ascend_first, surgery.operate, close_in])
+@pytest.mark.parametrize("kind", [take_a_part, ascend_first, surgery.operate, surgery.update_the_rest, close_in])
 def test_gradients_that_something_uses_are_not_thrown_away(kind: Callable[..., Any], tmp_path: Path) -> None:
     model = nn.Linear(8, 4)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
