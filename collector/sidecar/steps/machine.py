@@ -122,7 +122,9 @@ class StepMachine(RowKeeper):
         machine.
         """
         self.state = self.state.moved(fetch.position, fetch.time)
-        self.state.step, self.state.without_gradients = fetch.step, fetch.without_gradients
+        self.state.step = fetch.step
+        if fetch.without_gradients:
+            self.state.last_without = fetch.step
         self._row = Row(fetch.time, fetch.position)
         self._at = self._fetch_start = fetch.time
         self._loader = unpack_fetch(fetch.loader)

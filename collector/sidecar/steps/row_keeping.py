@@ -26,8 +26,8 @@ class State:
     inferring: bool = False
     """Whether models are called repeatedly without training: each call of the first model begins a batch."""
     detailed: bool = False
-    without_gradients: int = 0
-    """Number of forwards without gradients in the last training step, such as those of a teacher."""
+    last_without: int = 0
+    """The last training step with a forward without gradients, such as that of a teacher; 0 for none."""
     position: int = 1
     start: int | None = None
     ahead: Ahead = ()
@@ -47,6 +47,9 @@ def decode_state(raw: dict[str, Any]) -> State:
     return State(**{**known, "ahead": tuple(Batch(*batch) for batch in raw.get("ahead", ()))})
 
 
+UPDATES_OF_STEP = 4
+"""An iteration of a training loop may have this many updates, each of which counts as a step: of a critic, an actor, …
+Forwards without gradients may then belong to only one of these steps."""
 MOST_CUTS = 128
 """Most points that an open row remembers, at which the row may be split later."""
 SURE_FORWARDS = 8
@@ -132,11 +135,12 @@ class RowKeeper:
         return "eval" if counters.forwards and not (counters.backwards or failed) else "rest"
 
     def _is_evaluation_without_loader(self) -> bool:
-        """Return whether the row has only forwards without gradients, while training steps of this run have no such
-        forward.
+        """Return whether the row has only forwards without gradients, while the last training steps of this run have no
+        such forward.
         """
         counters, state = self.row.counters, self.state
-        if state.explicit or not state.step or state.without_gradients or counters.loader_start:
+        is_usual = state.last_without and state.step - state.last_without < UPDATES_OF_STEP
+        if state.explicit or not state.step or is_usual or counters.loader_start:
             return False
         others = counters.fetches + counters.stops + counters.backwards + counters.updates
         return 0 < counters.forwards == counters.no_grad and not others
@@ -242,7 +246,7 @@ class RowKeeper:
         if step is not None:
             self.state.step = step
             self.state.started = True
-            self.state.without_gradients = row.counters.no_grad
+            self.state.last_without = step if row.counters.no_grad else self.state.last_without
         row.settle()
         self._count_samples(row, kind)
         if kind == "eval" and not row.counted:

@@ -73,6 +73,28 @@ def test_time_after_a_forward_without_gradients_is_the_loops_own(
     assert phases["gap"] == 8 + gap
 
 
+CRITIC, ACTOR = (ACT, CALL, BACK, UPDATE), (CALL, BACK, UPDATE)
+
+
+@pytest.mark.parametrize(
+    ("steps", "kinds"),
+    [
+        ((CRITIC, CRITIC, ACTOR, CRITIC, CRITIC, ACTOR, CRITIC), ["train"] * 7),
+        ((CRITIC, *[ACTOR] * 3, CRITIC), ["train"] * 5),
+        ((CRITIC, *[ACTOR] * 4, (ACT, *CRITIC)), [*["train"] * 5, "eval", "eval", "train"]),
+    ],
+)
+def test_acting_belongs_to_the_steps_of_a_loop_with_several_updates(
+    steps: tuple[tuple[Call, ...], ...], kinds: list[str]
+) -> None:
+    done: list[Done] = []
+    machine = StepMachine(done.append)
+    for number, calls in enumerate(steps, 1):
+        machine.feed([*spell(100_000 * number, *calls), codes.STEP_ENDED + number])
+    machine.finish()
+    assert [row.kind for row in done if row.kind != "startup"] == kinds
+
+
 def test_models_that_only_infer_have_no_gap_between_their_forwards() -> None:
     done = read_rows(FETCH, ACT, ACT, FETCH, ACT, ACT)
     batches = [row for row in done if row.kind == "eval"]
