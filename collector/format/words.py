@@ -9,6 +9,9 @@ STACK_STAGES = ("read", "transform", "collate", "fetch", "send", "wait")
 STAGE_KINDS = ("work", "input_wait", "output_wait", "setup", "cleanup")
 WORKER_QUEUE, PIN_QUEUE = QUEUES = ("worker_queue", "pin_queue")
 """The queues of a DataLoader in a batch's order."""
+ENDED_WORKERS = "worker (ended)"
+"""The source of samples of workers that ended since the sample before. The system counts their time for the process that
+started them."""
 DEVICE_CATEGORIES = ("kernel", "memcpy", "memset")
 SLICE_CATEGORIES = (
     *("operator", *DEVICE_CATEGORIES, "runtime", "communication", "annotation", "python", "module"),

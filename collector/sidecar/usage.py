@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import psutil
 
 from collector.format.schema.layout import events_path
+from collector.format.words import ENDED_WORKERS
 from collector.notes import read_notes
 from collector.ring.stage_log import RING_PATTERN
 
 MOST_WORKERS = 64
 _RING_FIELDS = 6
+_LEAST_ENDED_CORES = 0.02
 _RESTS = ("collector.sidecar", "resource_tracker", "forkserver", "semaphore_tracker")
 
 
@@ -68,19 +70,38 @@ class Processes:
         self._workers: dict[int, tuple[str, psutil.Process]] = {}
         self._rest: set[int] = set()
         self._rates = Rates()
+        self._family_s = 0.0
+        self._has_ended = False
 
     def sample(self) -> Iterator[Sample]:
-        """Yield the use by the training process and each worker since the last call; nothing once the training process
-        is gone.
+        """Yield the use by the training process and each worker since the last call, and by workers that ended; nothing
+        once the training process is gone.
         """
         try:
             self._trainer = self._trainer or psutil.Process(self._pid)
             self._find_workers(self._trainer)
         except psutil.Error:
             return
-        yield from self._sample_one("process", self._trainer)
+        known = list(self._sample_one("process", self._trainer))
         for name, process in list(self._workers.values())[:MOST_WORKERS]:
-            yield from self._sample_one(name, process)
+            known += self._sample_one(name, process)
+        yield from known
+        yield from self._sample_ended(sum(sample.value for sample in known if sample.metric == "cpu_cores"))
+
+    def _sample_ended(self, known_cores: float) -> Iterator[Sample]:
+        """Yield what workers used that ended since the last call, or began too late for a sample of their own. Workers
+        that live use `known_cores` together with the training process."""
+        family_s = 0.0
+        for process in (self._trainer, *(process for _, process in self._workers.values())):
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times() if process is not None else None
+                family_s += sum(times) - getattr(times, "iowait", 0.0) if times is not None else 0.0
+        self._family_s = max(family_s, self._family_s)
+        cores = self._rates.grow(("family", self._pid, "cpu_cores"), self._family_s)
+        ended = max((cores or 0.0) - known_cores, 0.0)
+        self._has_ended |= ended >= _LEAST_ENDED_CORES
+        if self._has_ended:
+            yield Sample(ENDED_WORKERS, "cpu_cores", ended)
 
     def _find_workers(self, trainer: psutil.Process) -> None:
         children = {child.pid: child for child in trainer.children()}

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from collector.format.intervals import Floats, Ints, Mask
 from collector.format.run import RankRun
 from collector.format.steps import read_integers, train_steps
+from collector.format.words import ENDED_WORKERS
 from profiler_server.analysis.tables import choose, find_rows, read_rows
 from profiler_server.diagnosis.limits.data import LEAST_CORES
 from profiler_server.diagnosis.limits.traces import CLOCK_SAMPLES, MEMORY_SAMPLES
@@ -199,6 +200,7 @@ def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None
         for wanted in ("cpu_cores", "run_queue_frac")
     )
     of_workers, queued = ([each[source] for source in each if source.startswith("worker")] for each in (cores, waits))
+    living = [cores[source] for source in cores if source.startswith("worker") and source != ENDED_WORKERS]
     process, system = cores.get("process"), cores.get("system")
     usable = means.get(("system", "usable_cpu_cores"))
     in_use = system if usable is None else usable
@@ -216,7 +218,7 @@ def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None
         memory_stall_frac=means.get(("cgroup", "memory_stall_frac")),
         system_stall_frac=means.get(("system", "memory_stall_frac")),
         main_thread=means.get(("process", "main_thread_cores")),
-        busiest_worker=max(of_workers, default=None),
+        busiest_worker=max(living, default=None),
         python_threads=means.get(("process", "python_threads_cores")),
     )
 

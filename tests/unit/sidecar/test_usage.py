@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from collector.format.schema.layout import events_path
+from collector.format.words import ENDED_WORKERS
 from collector.notes import Notes, write_notes
 from collector.ring.clock import Clock
 from collector.sidecar.assemblers import resources as assembler
@@ -76,6 +77,34 @@ class FakeNvml:
 
 def read_gpus(gpus: Gpus) -> dict[tuple[str, str], float]:
     return {(sample.source, sample.metric): sample.value for sample in gpus.sample()}
+
+
+BURN = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end:\n    pass"
+STARTER = f"""
+import subprocess, sys
+for line in sys.stdin:
+    subprocess.run([sys.executable, "-c", {BURN!r}])
+    print(flush=True)
+"""
+
+
+def test_what_ended_between_two_samples_is_not_another_program(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", STARTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
+        assert starter.stdin is not None
+        assert starter.stdout is not None
+        processes = Processes(tmp_path, starter.pid)
+        assert not [sample for sample in processes.sample() if sample.source == ENDED_WORKERS]
+        begun = time.monotonic()
+        starter.stdin.write(b"\n")
+        starter.stdin.flush()
+        starter.stdout.readline()
+        read = {(sample.source, sample.metric): sample.value for sample in processes.sample()}
+        used = read[ENDED_WORKERS, "cpu_cores"] * (time.monotonic() - begun)
+        assert 0.35 < used < 1.0
+        assert read["process", "cpu_cores"] < 0.1
+        (idle,) = (sample.value for sample in processes.sample() if sample.source == ENDED_WORKERS)
+        assert idle < 0.1
+        starter.stdin.close()
 
 
 def test_the_uuid_that_cuda_gives_decides_which_gpu_it_is() -> None:

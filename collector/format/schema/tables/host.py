@@ -2,9 +2,9 @@
 
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.columns import LEFT_OUT, Column, Shown, Table, category
-from collector.format.words import STACK_STAGES, STEP_KINDS
+from collector.format.words import ENDED_WORKERS, STACK_STAGES, STEP_KINDS
 
-_SOURCES = ("system", "process", "worker 0", "cgroup", "gpu 0")
+_SOURCES = ("system", "process", "worker 0", ENDED_WORKERS, "cgroup", "gpu 0")
 _METRICS = (
     *("cpu_cores", "usable_cpu_cores", "main_thread_cores", "python_threads_cores", "run_queue_frac"),
     *("scheduled_per_s", "memory_bytes", "read_bytes_per_s", "memory_stall_frac", "throttled_frac"),
@@ -17,7 +17,11 @@ _RESOURCES = Table(
     (
         Column("start_ns", "int64", "Time of the sample, since the run's epoch."),
         Column("step", "int64", "Training step.", nullable=True),
-        category("source", "system, process, worker 0 …, cgroup, gpu 0 …", Shown("source", words=_SOURCES)),
+        category(
+            "source",
+            "system, process, worker 0 …, worker (ended) since the sample before, cgroup, gpu 0 …",
+            Shown("source", words=_SOURCES),
+        ),
         category(
             "metric",
             "cpu_cores, usable_cpu_cores (of the system: on the cores that the run may use), main_thread_cores, python_threads_cores (of other Python threads), run_queue_frac "
