@@ -5,6 +5,9 @@ from __future__ import annotations
 MIN_RESTARTS = 2
 """Restarts of the workers from which the rule says that they restart in every epoch."""
 
+NEXT_STEPS = 4
+"""The first step after a restart is compared with the median of this many steps that follow it."""
+
 EVALUATION_FRAC = 0.12
 """Evaluation is reported from this share of the time of training and evaluation."""
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.phases import WAITING
+from collector.format.phases import IN_MODEL, WAITING
 from profiler_server.diagnosis.limits import course as limits
 from profiler_server.diagnosis.limits.facts import (
     DOMINANT_FRAC,
@@ -192,19 +192,26 @@ def _judge_worker_restart(case: Case) -> Finding | None:
 
 
 def _measure_restarts(case: Case, restarts: Mask, workers: int) -> Floats:
-    """Return the extra wait for data of each restart, in ns: of the first steps of its epoch, beyond the usual wait.
+    """Return the extra time of each restart, in ns: of the first steps of its epoch, beyond the usual wait for data and
+    beyond the computing of the steps that follow.
 
     After a restart, each worker is late with its first batch. Even a running worker has to make the first batch of an
-    epoch, so the work on one batch is subtracted.
+    epoch, so the work on one batch is subtracted. A fork makes the first step compute longer, because memory that it
+    writes is copied.
     """
     kept = np.flatnonzero(case.steps.selection.kept)
     waits = read_column(case.steps.rows, "data_wait_ns")[kept]
     usual = float(np.median(waits))
     first = np.flatnonzero(restarts[kept])
-    after = np.minimum(first + workers, np.append(first[1:], len(kept)))
+    ends = np.append(first[1:], len(kept))
+    after = np.minimum(first + workers, ends)
     begun = np.maximum(waits[first] - usual - case.loading.batch_ns, 0.0)
     late = [np.maximum(waits[at + 1 : end] - usual, 0.0).sum() for at, end in zip(first, after, strict=True)]
-    return np.asarray(begun + np.array(late), np.float64)
+    computed = np.sum([read_column(case.steps.rows, f"{name}_ns")[kept] for name in IN_MODEL], axis=0)
+    following = [computed[at + 1 : end][: limits.NEXT_STEPS] for at, end in zip(first, ends, strict=True)]
+    usual_ns = [np.median(steps) if len(steps) else np.inf for steps in following]
+    longer = np.maximum(computed[first] - usual_ns, 0.0)
+    return np.asarray(begun + np.array(late) + longer, np.float64)
 
 
 def _judge_slow_start(case: Case) -> Finding | None:

@@ -130,6 +130,7 @@ FIGURES: Mapping[str, object] = {
     "HOTSPOT_FRAC": 0.05,
     "LEAST_DENSE": 20,
     "JOINED_NS": 5_000_000,
+    "NEXT_STEPS": 4,
 }
 """Figures that predictions are made with, and limits that no single quantity crosses; some have a test of their own below."""
 
