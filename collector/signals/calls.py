@@ -217,29 +217,32 @@ def find_padding(array: npt.NDArray[Any]) -> Padding | None:
     """Return the padding of rows that one value fills up, at their end or at their start, from different places on;
     None without such rows.
 
-    The array has the shape batch × time, batch × time × features or batch × features × time.
+    The first dimension of the array is the batch. Any other one may be time, or the width or height of an image.
     """
-    if array.ndim not in (2, 3) or len(array) < LEAST_ROWS:
+    if array.ndim < 2 or len(array) < LEAST_ROWS:
         return None
     rows = array[: min(MOST_ROWS, max(MOST_NUMBERS * len(array) // max(array.size, 1), LEAST_ROWS))]
-    views = (rows,) if rows.ndim == 2 else (rows, rows.swapaxes(1, 2))
-    tried = [(view, side) for view in views for side in (slice(None), slice(None, None, -1))]
-    return next((found for view, side in tried if (found := _find_tail(view[:, side], len(array))) is not None), None)
+    if rows.size > MOST_NUMBERS:
+        return None
+    for axis in range(1, rows.ndim):
+        if rows.shape[axis] < LEAST_TIME:
+            continue
+        view = rows.swapaxes(1, axis).reshape(len(rows), rows.shape[axis], -1)
+        for side in (slice(None), slice(None, None, -1)):
+            if (found := _find_tail(view[:, side], len(array))) is not None:
+                return found
+    return None
 
 
 def _find_tail(rows: npt.NDArray[Any], count: int) -> Padding | None:
+    """Return the padding at the ends of `rows`, an array of batch × time × features; None without it."""
     import numpy as np
 
     width = rows.shape[1]
-    if width < LEAST_TIME or rows.size > MOST_NUMBERS:
-        return None
-    last = rows[:, -1] if rows.ndim == 2 else rows[:, -1, 0]
-    values, counts = np.unique(last, return_counts=True)
+    values, counts = np.unique(rows[:, -1, 0], return_counts=True)
     if 2 * counts.max() < len(rows):
         return None
-    is_fill = rows == values[counts.argmax()]
-    if is_fill.ndim == 3:
-        is_fill = is_fill.all(axis=2)
+    is_fill = (rows == values[counts.argmax()]).all(axis=2)
     tails = np.where(is_fill.all(axis=1), width, (~is_fill[:, ::-1]).argmax(axis=1))
     lengths = width - tails
     inside = int(is_fill.sum() - tails.sum())

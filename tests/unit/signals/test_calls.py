@@ -50,11 +50,13 @@ KNOWN = np.ones((8, 40), np.int64)
         pad(WAVES, 0.0),
         pad(SPECTRA, 0.0),
         pad(SPECTRA, 0.0).swapaxes(1, 2),
+        pad(RANDOM.random((8, 40, 1, 12)), 1.0).transpose(0, 2, 3, 1),
+        pad(RANDOM.random((8, 40, 9, 10, 3)), 0.0),
         pad(KNOWN, 0),
         pad(KNOWN, 0).astype(np.bool_),
         ~pad(KNOWN, 0).astype(np.bool_),
     ],
-    ids=["tokens", "labels", "left", "waves", "spectra", "channels", "mask", "bool", "inverse"],
+    ids=["tokens", "labels", "left", "waves", "spectra", "channels", "images", "volumes", "mask", "bool", "inverse"],
 )
 def test_padding_is_seen_in_what_is_filled_up(rows: Array) -> None:
     found = find_padding(rows)
@@ -88,6 +90,8 @@ def draw_digits() -> Array:
         (RANDOM.random((16, 200)) < 0.03).astype(np.float32),
         draw_digits(),
         draw_digits().reshape(8, -1),
+        draw_digits()[:, None],
+        RANDOM.random((8, 3, 32, 32)),
         np.tril(np.ones((32, 32))),
         np.triu(np.full((32, 32), -np.inf), 1),
         pad(TOKENS, 0, np.full(8, 30)),
@@ -97,7 +101,19 @@ def draw_digits() -> Array:
         np.full((8, 40), np.nan),
     ],
     ids=[
-        *("tokens", "waves", "dropout", "one hot", "sparse", "pictures", "flat pictures", "causal", "causal sum"),
+        *(
+            "tokens",
+            "waves",
+            "dropout",
+            "one hot",
+            "sparse",
+            "pictures",
+            "flat pictures",
+            "one channel",
+            "colours",
+            "causal",
+            "causal sum",
+        ),
         *("same lengths", "zeros", "few rows", "short", "nan"),
     ],
 )
