@@ -171,9 +171,9 @@ def _judge_worker_restart(case: Case) -> Finding | None:
     restarts = selection.first_of_epoch & selection.kept
     if restarts.sum() < limits.MIN_RESTARTS or restarts.sum() == selection.kept.sum():
         return None
-    saved = _measure_restarts(case, restarts, loader.num_workers)
-    per_step = float(saved.sum()) / int(selection.kept.sum())
-    steps = int(selection.kept.sum()) / int(restarts.sum())
+    waits, computed = _measure_restarts(case, restarts, loader.num_workers)
+    saved, kept = waits + computed, int(selection.kept.sum())
+    per_step, steps = float(saved.sum()) / kept, kept / int(restarts.sum())
     return Finding(
         describe(
             case,
@@ -185,15 +185,15 @@ def _judge_worker_restart(case: Case) -> Finding | None:
             call=write_loader(loader, persistent_workers=True),
         ),
         settings={"persistent_workers": True},
-        what_if=drop_extra(case, per_step),
+        what_if=drop_extra(case, per_step, float(computed.sum()) / kept),
         doubt_frac=0.1,
         least_frac=0.8,
     )
 
 
-def _measure_restarts(case: Case, restarts: Mask, workers: int) -> Floats:
-    """Return the extra time of each restart, in ns: of the first steps of its epoch, beyond the usual wait for data and
-    beyond the computing of the steps that follow.
+def _measure_restarts(case: Case, restarts: Mask, workers: int) -> tuple[Floats, Floats]:
+    """Return the extra time of each restart, in ns: of the first steps of its epoch, beyond the usual wait for data, and
+    of the first step, beyond the computing of the steps that follow.
 
     After a restart, each worker is late with its first batch. Even a running worker has to make the first batch of an
     epoch, so the work on one batch is subtracted. A fork makes the first step compute longer, because memory that it
@@ -211,7 +211,7 @@ def _measure_restarts(case: Case, restarts: Mask, workers: int) -> Floats:
     following = [computed[at + 1 : end][: limits.NEXT_STEPS] for at, end in zip(first, ends, strict=True)]
     usual_ns = [np.median(steps) if len(steps) else np.inf for steps in following]
     longer = np.maximum(computed[first] - usual_ns, 0.0)
-    return np.asarray(begun + np.array(late) + longer, np.float64)
+    return np.asarray(begun + np.array(late), np.float64), np.asarray(longer, np.float64)
 
 
 def _judge_slow_start(case: Case) -> Finding | None:
