@@ -8,6 +8,10 @@ MIN_RESTARTS = 2
 NEXT_STEPS = 4
 """The first step after a restart is compared with the median of this many steps that follow it."""
 
+LONGER_SAVED_FRAC = 2 / 3
+"""Share of the longer computing after a restart that goes with the restart. Workers that stay make all their batches at
+once at the start of an epoch, which keeps the rest."""
+
 EVALUATION_FRAC = 0.12
 """Evaluation is reported from this share of the time of training and evaluation."""
 

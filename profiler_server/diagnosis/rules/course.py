@@ -186,14 +186,14 @@ def _judge_worker_restart(case: Case) -> Finding | None:
         ),
         settings={"persistent_workers": True},
         what_if=drop_extra(case, per_step, float(computed.sum()) / kept),
-        doubt_frac=0.1,
+        doubt_frac=0.2,
         least_frac=0.8,
     )
 
 
 def _measure_restarts(case: Case, restarts: Mask, workers: int) -> tuple[Floats, Floats]:
     """Return the extra time of each restart, in ns: of the first steps of its epoch, beyond the usual wait for data, and
-    of the first step, beyond the computing of the steps that follow.
+    of the first step, beyond the computing of the steps that follow. Of the latter, only what the restart causes.
 
     After a restart, each worker is late with its first batch. Even a running worker has to make the first batch of an
     epoch, so the work on one batch is subtracted. A fork makes the first step compute longer, because memory that it
@@ -210,7 +210,7 @@ def _measure_restarts(case: Case, restarts: Mask, workers: int) -> tuple[Floats,
     computed = np.sum([read_column(case.steps.rows, f"{name}_ns")[kept] for name in IN_MODEL], axis=0)
     following = [computed[at + 1 : end][: limits.NEXT_STEPS] for at, end in zip(first, ends, strict=True)]
     usual_ns = [np.median(steps) if len(steps) else np.inf for steps in following]
-    longer = np.maximum(computed[first] - usual_ns, 0.0)
+    longer = limits.LONGER_SAVED_FRAC * np.maximum(computed[first] - usual_ns, 0.0)
     return np.asarray(begun + np.array(late), np.float64), np.asarray(longer, np.float64)
 
 

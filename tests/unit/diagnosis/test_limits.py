@@ -131,6 +131,7 @@ FIGURES: Mapping[str, object] = {
     "LEAST_DENSE": 20,
     "JOINED_NS": 5_000_000,
     "NEXT_STEPS": 4,
+    "LONGER_SAVED_FRAC": 2 / 3,
 }
 """Figures that predictions are made with, and limits that no single quantity crosses; some have a test of their own below."""
 

@@ -109,7 +109,7 @@ def test_a_restart_costs_the_late_first_batch_of_each_worker() -> None:
     case = make.with_loader(make.with_steps(case, selection=selection), num_workers=2, persistent_workers=False)
     assert "cost 330 ms each" in make.find(case, "worker_restart").text.measured
     slow = np.arange(STEPS) % 20 == 7
-    longer = make.with_rows(case, forward_ns=20 * MS + np.where(first, 100 * MS, 0) + np.where(slow, 900 * MS, 0))
+    longer = make.with_rows(case, forward_ns=20 * MS + np.where(first, 150 * MS, 0) + np.where(slow, 900 * MS, 0))
     assert "cost 430 ms each" in make.find(longer, "worker_restart").text.measured
 
 
