@@ -56,9 +56,9 @@ from collector import Profiler
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 with Profiler(sys.argv[1], window=None):
+    while len(list(Path(sys.argv[1], "profiler").glob("rank_*"))) < 2:
+        time.sleep(0.1)  # a rank that comes after another one has ended begins a run of its own
     if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
-        while len(list(Path(sys.argv[1], "profiler").glob("rank_*"))) < 2:
-            time.sleep(0.1)  # a rank that comes after another one has ended begins a run of its own
         time.sleep(0.5)
         raise ConnectionError("connection refused")
     for step in range(1, 100):
