@@ -199,19 +199,27 @@ def _use_bfloat16(torch: Any, module: Any, args: Any) -> None:
 
 
 def _use_single(torch: Any, module: Any, args: Any) -> Any:
-    """Compute a module in float32. Its inputs and results stay float64, for the script's own operators."""
+    """Compute a module in float32, with this default dtype in its forward. Its inputs and results stay float64, for the
+    script's own operators."""
     from torch.utils._pytree import tree_map_only
 
     def convert(values: Any, before: Any, after: Any) -> Any:
         return tree_map_only(torch.Tensor, lambda each: each.to(after) if each.dtype == before else each, values)
 
+    usual = torch.get_default_dtype()
+
     def enter(module: Any, args: Any, kwargs: Any) -> Any:
+        torch.set_default_dtype(torch.float32)
         return convert((args, kwargs), torch.float64, torch.float32)
+
+    def leave(module: Any, args: Any, result: Any) -> Any:
+        torch.set_default_dtype(usual)
+        return convert(result, torch.float32, torch.float64)
 
     module.float()
     module.register_forward_pre_hook(enter, with_kwargs=True)
-    module.register_forward_hook(lambda module, args, result: convert(result, torch.float32, torch.float64))
-    return convert(args, torch.float64, torch.float32)
+    module.register_forward_hook(leave)
+    return enter(module, args, {})[0]
 
 
 def _keep_activations(torch: Any, value: bool) -> None:

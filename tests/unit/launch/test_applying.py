@@ -20,6 +20,7 @@ from collector.launch.trying.applying import apply_change
 apply_change(json.loads(sys.argv[1]))
 from torch.utils.checkpoint import checkpoint
 
+torch.set_default_dtype(torch.float64)
 torch.use_deterministic_algorithms(True)
 torch.backends.cuda.enable_flash_sdp(False)
 torch.backends.mkldnn.enabled = False
@@ -35,6 +36,7 @@ class Block(nn.Module):
     def forward(self, x):
         seen["forwards"] += 1
         seen["dtype"] = str(x.dtype)
+        x = torch.zeros(x.shape).index_add_(1, torch.arange(x.shape[1]), x)  # of the default dtype
         x, weights = self.attention(x, x, x)
         seen["weights"] = weights is not None
         return x
@@ -49,7 +51,7 @@ class Net(nn.Module):
         return checkpoint(self.block, x, use_reentrant=False)
 
 
-net, head = Net().double(), nn.Linear(8, 1).double()
+net, head = Net(), nn.Linear(8, 1)
 parameters = [*net.parameters(), *head.parameters()]
 optimizer = torch.optim.SGD(parameters, lr=0.01)
 for _ in range(4):
@@ -57,7 +59,7 @@ for _ in range(4):
     loss.backward()
     optimizer.step()
     optimizer.zero_grad(set_to_none=False)
-seen["loss"] = str(loss.dtype)
+seen["loss"], seen["default"] = str(loss.dtype), str(torch.get_default_dtype())
 seen["kept"] = parameters[0].grad is not None
 seen["parameters"] = sorted({str(each.dtype) for each in parameters})
 seen["deterministic"] = torch.are_deterministic_algorithms_enabled()
@@ -70,6 +72,7 @@ UNCHANGED = {
     "dtype": "torch.float64",
     "weights": True,
     "loss": "torch.float64",
+    "default": "torch.float64",
     "kept": True,
     "parameters": ["torch.float64"],
     **{each.name: not each.usual for each in SWITCHES},
@@ -88,6 +91,7 @@ CHANGED = {
     "dtype": "torch.float32",
     "weights": False,
     "loss": "torch.float64",
+    "default": "torch.float64",
     "kept": False,
     "parameters": ["torch.float32"],
     **{each.name: each.usual for each in SWITCHES},
