@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from collector.format.schema.manifest import Device, RankManifest
+from collector.format.words import ENDED_WORKERS
 from profiler_server.analysis.memory.resources import Resources, Series, Throttling, find_throttling, sum_series
 from profiler_server.figures import Axes, Chart, Line, build_lines
 from profiler_server.figures.charts import Size
@@ -273,7 +274,8 @@ def _draw_cores(resources: Resources, cores: Mapping[str, Series], usable: float
     workers = resources.pick("cpu_cores", "worker ")
     if workers:
         caption = (
-            f"Each DataLoader worker by itself; one that is at 1.0 is limited by its core.{_say_left_out(workers)}"
+            f"Each DataLoader worker by itself; one that is at 1.0 is limited by its core.{_say_ended(workers)}"
+            f"{_say_left_out(workers)}"
         )
         look = Look("cpu-workers", "Workers", caption, "cores in use", "", _write_cores)
         charts.append(draw_series(look, _draw_each(workers), resources.unit))
@@ -294,6 +296,11 @@ def _draw_each(series: Sequence[Series]) -> list[Drawn]:
         Drawn(entry.source, entry, "compute" if entry.source == "process" else next(colors))
         for entry in series[: MOST_WORKERS + 1]
     ]
+
+
+def _say_ended(workers: Sequence[Series]) -> str:
+    is_there = any(series.source == ENDED_WORKERS for series in workers)
+    return " Those that ended since the sample before are one line." if is_there else ""
 
 
 def _say_left_out(workers: Sequence[Series]) -> str:

@@ -10,6 +10,8 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import Signal
+from collector.format.words import ENDED_WORKERS
+from profiler_server.analysis.memory.resources import summarize_host
 from tests.support.live import edit_rank
 from tests.support.machines import H100, build_machine, build_memory, build_resources
 from tests.support.memory_page import show
@@ -35,6 +37,22 @@ def test_processors_and_gpu_are_shown_with_who_used_them(tmp_path: Path) -> None
         "Temperature",
         "Clock",
     ]
+
+
+def test_workers_that_ended_are_one_line_and_no_other_programs(tmp_path: Path) -> None:
+    run = build_machine(tmp_path / "run")
+    rows = build_resources(build_steps(RunPlan()))
+    ended = [{**row, "source": ENDED_WORKERS} for row in rows if row["source"] == "worker 1"]
+    kept = [row for row in rows if row["source"] != "worker 1"]
+    write_rows(layout.rank_path(run, 0), "resources", [*kept, *(row for row in ended if row["metric"] == "cpu_cores")])
+    shown = show(run)
+    assert shown.host is not None
+    assert shown.host.sentence.endswith("its 1 worker 1.53, other programs 0.13, of 4.")
+    assert [drawn.caption.endswith("before are one line.") for drawn in shown.host.charts] == [False, True, False]
+    load = summarize_host(open_run(run).rank(0), 0, 10**15)
+    assert load is not None
+    assert load.workers == pytest.approx(1.53, abs=0.02)
+    assert load.busiest_worker == pytest.approx(0.67, abs=0.02)
 
 
 def test_full_processors_are_told(tmp_path: Path) -> None:
