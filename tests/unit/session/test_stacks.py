@@ -132,7 +132,8 @@ def _assert_filed(found: dict[str, Counter[str | None]], expected: dict[str, str
 def test_functions_of_the_training_thread_are_filed_by_phase_and_stage(tmp_path: Path) -> None:
     run_script(tmp_path, _write())
     run = Run(tmp_path / "run")
-    assert {s.name: s.state for s in run.rank(0).manifest.signals}["stacks"] == "on"
+    (signal,) = (each for each in run.rank(0).manifest.signals if each.name == "stacks")
+    assert signal.state == "on", signal.reason
     _assert_filed(_count(run, "phase", of_workers=False), _PHASES)
     _assert_filed(_count(run, "stage", of_workers=False), _STAGES)
     text = "\n".join(run.rank(0).table("stacks")["stack"].to_pylist())
