@@ -90,7 +90,9 @@ class Processes:
 
     def _sample_ended(self, known_cores: float) -> Iterator[Sample]:
         """Yield what workers used that ended since the last call, or began too late for a sample of their own. Workers
-        that live use `known_cores` together with the training process."""
+        that live use `known_cores` together with the training process. Nothing without workers of a loader: other
+        children of the training, such as compilers, also end.
+        """
         family_s = 0.0
         for process in (self._trainer, *(process for _, process in self._workers.values())):
             with contextlib.suppress(psutil.Error):
@@ -98,8 +100,9 @@ class Processes:
                 family_s += sum(times) - getattr(times, "iowait", 0.0) if times is not None else 0.0
         self._family_s = max(family_s, self._family_s)
         cores = self._rates.grow(("family", self._pid, "cpu_cores"), self._family_s)
-        ended = max((cores or 0.0) - known_cores, 0.0)
-        self._has_ended |= ended >= _LEAST_ENDED_CORES
+        # An old child that is no worker may end, too. It has not used more than there is.
+        ended = min(max((cores or 0.0) - known_cores, 0.0), float(psutil.cpu_count() or 1))
+        self._has_ended = self._has_ended or (ended >= _LEAST_ENDED_CORES and bool(name_workers(self._events)))
         if self._has_ended:
             yield Sample(ENDED_WORKERS, "cpu_cores", ended)
 

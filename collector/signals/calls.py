@@ -1,7 +1,7 @@
 """Find padded batches and repeated calls of a model, in the arguments of the outermost modules during a few steps.
 
-Only tensors on processors are read, at most a few thousand numbers of each, by NumPy: nothing runs in PyTorch. The
-steps that are read become rarer as the run goes on.
+Only tensors on processors are read, at most 2^18 numbers of each, by NumPy: nothing runs in PyTorch. The steps that are
+read become rarer as the run goes on.
 """
 
 from __future__ import annotations

@@ -58,7 +58,10 @@ def read_settings() -> dict[str, Any]:
 
 
 def _read_switch(switch: Switch) -> bool:
-    value = attrgetter(switch.path)(torch)
+    try:
+        value = attrgetter(switch.path)(torch)
+    except AttributeError:  # a PyTorch without this switch
+        return switch.usual
     return bool(value() if callable(value) else value)
 
 

@@ -88,7 +88,11 @@ for line in sys.stdin:
 """
 
 
-def test_what_ended_between_two_samples_is_not_another_program(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_workers", [True, False])
+def test_what_ended_between_two_samples_is_not_another_program(has_workers: bool, tmp_path: Path) -> None:
+    if has_workers:
+        events_path(tmp_path).mkdir()
+        (events_path(tmp_path) / "stages-0-1-0-1-1.ring").touch()
     with subprocess.Popen([sys.executable, "-c", STARTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
         assert starter.stdin is not None
         assert starter.stdout is not None
@@ -99,6 +103,10 @@ def test_what_ended_between_two_samples_is_not_another_program(tmp_path: Path) -
         starter.stdin.flush()
         starter.stdout.readline()
         read = {(sample.source, sample.metric): sample.value for sample in processes.sample()}
+        if not has_workers:
+            assert (ENDED_WORKERS, "cpu_cores") not in read
+            starter.stdin.close()
+            return
         used = read[ENDED_WORKERS, "cpu_cores"] * (time.monotonic() - begun)
         assert 0.35 < used < 1.0
         assert read["process", "cpu_cores"] < 0.1
