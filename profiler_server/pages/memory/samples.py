@@ -300,7 +300,7 @@ def _draw_each(series: Sequence[Series]) -> list[Drawn]:
 
 def _say_ended(workers: Sequence[Series]) -> str:
     is_there = any(series.source == ENDED_WORKERS for series in workers)
-    return " Those that ended since the sample before are one line." if is_there else ""
+    return " Workers that ended since the sample before share one line." if is_there else ""
 
 
 def _say_left_out(workers: Sequence[Series]) -> str:

@@ -39,7 +39,7 @@ def test_processors_and_gpu_are_shown_with_who_used_them(tmp_path: Path) -> None
     ]
 
 
-def test_workers_that_ended_are_one_line_and_no_other_programs(tmp_path: Path) -> None:
+def test_workers_that_ended_share_one_line_and_are_no_other_programs(tmp_path: Path) -> None:
     run = build_machine(tmp_path / "run")
     rows = build_resources(build_steps(RunPlan()))
     ended = [{**row, "source": ENDED_WORKERS} for row in rows if row["source"] == "worker 1"]
@@ -48,7 +48,7 @@ def test_workers_that_ended_are_one_line_and_no_other_programs(tmp_path: Path) -
     shown = show(run)
     assert shown.host is not None
     assert shown.host.sentence.endswith("its 1 worker 1.53, other programs 0.13, of 4.")
-    assert [drawn.caption.endswith("before are one line.") for drawn in shown.host.charts] == [False, True, False]
+    assert [drawn.caption.endswith("before share one line.") for drawn in shown.host.charts] == [False, True, False]
     load = summarize_host(open_run(run).rank(0), 0, 10**15)
     assert load is not None
     assert load.workers == pytest.approx(1.53, abs=0.02)
