@@ -1,4 +1,5 @@
 """Find wasted gradients: a backward computes them, but no update uses them. They are cleared unused, or stay for ever.
+Find repeated computations, too: operators of a forward with the same inputs as an earlier operator of this forward.
 
 During the steps of the first detailed window, the graph of each backward is walked once before the backward runs. This
 takes about a microsecond for a node. Nothing is hooked and no tensor is kept. Updates, calls of `zero_grad`, and
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 
 from collector.context.hooks import find_tracer, is_backward_compiled, skip_code, stop_calling
+from collector.context.repeats import find_repeats
 from collector.context.signals import SETTLED_STEP, Signal, SignalContext
 from collector.edge import hide_frames
 
@@ -34,6 +36,10 @@ LEAST_THROWN = 2
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MOST_FRAMES, _MOST_NAMES = 64, 2_000
+_REPEATED_STEP = 1
+"""The index of the examined step in which repeated computations are looked for."""
+_MOST_NUMBERED = 5_000
+"""Most nodes of a backward whose values are numbered."""
 
 
 @dataclass
@@ -77,6 +83,8 @@ class GradientLook:
         self._seen: dict[int, weakref.ref[Any]] = {}
         self._updating = 0
         self._read: dict[int, bool] = {}
+        self.steps = 0
+        self._repeats: dict[int, dict[int, int]] = {}
 
     def backward_starts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if is_backward_compiled():
@@ -84,7 +92,8 @@ class GradientLook:
             return
         self._find_gone()
         most = min(MOST_NODES, MOST_NODES_IN_ALL - sum(map(len, self._backwards)))
-        nodes = _walk([edge for root in args[0] if (edge := _find_edge(root)) is not None], most)
+        walked = _walk([edge for root in args[0] if (edge := _find_edge(root)) is not None], most)
+        nodes = [(_read_number(node, variable), successors, variable) for node, successors, variable in walked]
         is_whole = kwargs.get("accumulate_grad", True) and not (len(args) > 4 and args[4]) and not self._updating
         at = len(self._backwards)
         kept = []
@@ -98,6 +107,11 @@ class GradientLook:
         if not nodes:
             self._unsure.add(-1)
         self._backwards.append(kept)
+        if self.steps == _REPEATED_STEP and len(walked) <= _MOST_NUMBERED:
+            again = find_repeats([node for node, _, _ in walked])
+            for entry, repeats in zip(kept, again, strict=True):
+                if entry.leaf is None and not entry.time:
+                    self._repeats.setdefault(at, {})[entry.number] = 2 * repeats
         self._look_at_code(sys._getframe(1))
 
     def update_starts(self, optimizer: Any) -> None:
@@ -150,6 +164,13 @@ class GradientLook:
             "held": sum(each.numel() for each in unused if id(each) in self._updated),
             "nodes": [] if -1 in self._unsure else self._list_needless(held | unheld),
         }
+
+    def list_repeats(self) -> list[list[int]]:
+        """Return ranges of autograd nodes whose operators computed what an earlier operator had computed, in the form of
+        the needless nodes.
+        """
+        ranges = [each for classes in self._repeats.values() for each in _join_ranges(classes, 0)]
+        return ranges if len(ranges) <= MOST_RANGES else []
 
     def _write(self, parameter: Any, at: int) -> None:
         key = id(parameter)
@@ -228,14 +249,14 @@ def _find_edge(root: Any) -> Any:
     return getattr(root, "grad_fn", None) or getattr(root, "node", None)
 
 
-def _walk(roots: list[Any], most: int) -> list[tuple[int, tuple[int, ...], Any]]:
-    """Return the nodes of the autograd graph behind `roots`, successors first: (number, indexes of the successors, leaf
+def _walk(roots: list[Any], most: int) -> list[tuple[Any, tuple[int, ...], Any]]:
+    """Return the nodes of the autograd graph behind `roots`, successors first: (node, indexes of the successors, leaf
     that the node writes to).
 
     Empty if the graph has more than `most` nodes.
     """
     places: dict[Any, int] = {}
-    found: list[tuple[int, tuple[int, ...], Any]] = []
+    found: list[tuple[Any, tuple[int, ...], Any]] = []
     successors: dict[Any, list[Any]] = {}
     stack = list(roots)
     while stack:
@@ -250,9 +271,12 @@ def _walk(roots: list[Any], most: int) -> list[tuple[int, tuple[int, ...], Any]]
         if node not in places:
             places[node] = len(found)
             variable = getattr(node, "variable", None) if node.name() == "torch::autograd::AccumulateGrad" else None
-            number = -2 if variable is not None else node._sequence_nr()
-            found.append((number, tuple(places[after] for after in successors[node] if after in places), variable))
+            found.append((node, tuple(places[after] for after in successors[node] if after in places), variable))
     return found
+
+
+def _read_number(node: Any, variable: Any) -> int:
+    return -2 if variable is not None else int(node._sequence_nr())
 
 
 def _join_ranges(classes: Mapping[int, int], time: int) -> Iterator[list[int]]:
@@ -330,8 +354,12 @@ class UnusedGradientsSignal(Signal):
         if self._look is None and ended >= self._first - 1:
             self._look = GradientLook()
             self._context.gradient_watchers.append(self)
-        elif self._look is not None and ended >= self._last:
+        elif self._look is not None and ended < self._last:
+            self._look.steps += 1
+        elif self._look is not None:
             with self._context.shielded(self.name):
+                if repeats := self._look.list_repeats():
+                    self._context.add_fact("repeated_nodes", {"step": self._first + _REPEATED_STEP, "nodes": repeats})
                 found = self._look.finish(self._optimizers)
                 if found is not None:
                     self._context.add_fact("unused_gradients", {**found, "step": self._first})

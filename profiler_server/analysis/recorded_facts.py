@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct, field
 
+from profiler_server.facts.case import RepeatedNodes
 from profiler_server.facts.loading import SamplerTimes
 from profiler_server.facts.steps import Logged, ModelCalls, UnusedGradients
 
@@ -35,14 +36,23 @@ def _take_each(values: Any, kind: type[T]) -> list[T]:
     return [value for value in found if value is not None]
 
 
-class _Unused(Struct):
-    parameters: Some
-    updated: Count
-    held: Count = 0
+class _Nodes(Struct):
     step: Number = 0
     nodes: Annotated[list[tuple[Number, Number, Number, int]], Meta(max_length=_MOST_NODES)] = field(
         default_factory=list
     )
+
+
+class _Unused(_Nodes, kw_only=True):
+    parameters: Some
+    updated: Count
+    held: Count = 0
+
+
+def read_repeated_nodes(facts: Mapping[str, Any]) -> RepeatedNodes | None:
+    """Return the repeated computations of the examined step; None if there are none, or if nothing was recorded."""
+    found = _take(facts.get("repeated_nodes"), _Nodes)
+    return RepeatedNodes(found.step, tuple(found.nodes)) if found is not None and found.nodes else None
 
 
 def read_unused_gradients(facts: Mapping[str, Any]) -> UnusedGradients | None:

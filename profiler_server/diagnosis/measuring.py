@@ -43,13 +43,14 @@ from profiler_server.analysis.ranks.ranks import RankSummary, count_parallel_dev
 from profiler_server.analysis.recorded_facts import (
     read_logged,
     read_model_calls,
+    read_repeated_nodes,
     read_sampler,
     read_source_lines,
     read_unused_gradients,
 )
 from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.analysis.replay.reading import replay_rank
-from profiler_server.analysis.stacks.line_work import part_steps, read_unused_share
+from profiler_server.analysis.stacks.line_work import part_steps, read_repeated_time, read_unused_share
 from profiler_server.analysis.stacks.stacks import Stacks, read_lines, read_stacks
 from profiler_server.analysis.steps.interruptions import read_interruptions, summarize_compiles
 from profiler_server.analysis.steps.step_figures import count_micro_batches
@@ -57,10 +58,20 @@ from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.bottleneck import find_limit, measure_demand, read_readiness
 from profiler_server.diagnosis.deriving import derive, name_samples
 from profiler_server.diagnosis.limits.course import DRIFT_PARTS
-from profiler_server.facts.case import Case, Lines, Overhead, RankNotes
+from profiler_server.facts.case import Case, Lines, RepeatedNodes
 from profiler_server.facts.job import Peer, Ranks, RankVerdict, Slow
 from profiler_server.facts.loading import BatchTimes, LoaderArguments, Loading, SamplerTimes
-from profiler_server.facts.machine import Device, DeviceEntry, HeldClock, Host, HostLoad, HostWaits, Replayed
+from profiler_server.facts.machine import (
+    Device,
+    DeviceEntry,
+    HeldClock,
+    Host,
+    HostLoad,
+    HostWaits,
+    Overhead,
+    RankNotes,
+    Replayed,
+)
 from profiler_server.facts.steps import (
     ChosenSteps,
     Kinds,
@@ -121,6 +132,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         lines=_find_lines(rank, stacks, steps),
         anomaly=read_or(None, read_anomaly_work, rank) if manifest.facts.get("anomaly_mode") is True else None,
         unused=_measure_unused(rank),
+        repeated=_measure_repeated(rank),
         calls=_measure_calls(rank),
     )
     return _derive(rank, case)
@@ -157,6 +169,11 @@ def _find_lines(rank: RankRun, stacks: Stacks | None, steps: Steps) -> Lines | N
 def _measure_unused(rank: RankRun) -> UnusedGradients | None:
     unused = read_unused_gradients(rank.manifest.facts)
     return replace(unused, backward_frac=read_or(None, read_unused_share, rank, unused)) if unused is not None else None
+
+
+def _measure_repeated(rank: RankRun) -> RepeatedNodes | None:
+    found = read_repeated_nodes(rank.manifest.facts)
+    return replace(found, time_ns=read_or(None, read_repeated_time, rank, found)) if found is not None else None
 
 
 def _measure_calls(rank: RankRun) -> tuple[ModelCalls, ...]:

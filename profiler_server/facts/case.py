@@ -10,8 +10,15 @@ from collector.estimating.model import LoopModel
 from profiler_server.diagnosis.limits.facts import CAPPED_DEMAND_FRAC, CAPPED_NEED, MIN_ACCUMULATED, QUEUED_FRAC
 from profiler_server.facts.job import Ranks
 from profiler_server.facts.loading import Loading
-from profiler_server.facts.machine import Device, Host
-from profiler_server.facts.steps import AnomalyWork, ModelCalls, Sampled, Steps, UnusedGradients, read_column
+from profiler_server.facts.machine import Device, Host, RankNotes
+from profiler_server.facts.steps import (
+    AnomalyWork,
+    ModelCalls,
+    Sampled,
+    Steps,
+    UnusedGradients,
+    read_column,
+)
 
 
 @dataclass(frozen=True)
@@ -33,36 +40,6 @@ class Abstention:
     rule: str
     missing: str
     how: str
-
-
-@dataclass(frozen=True)
-class Overhead:
-    """The cost of recording on the training thread, and how it was measured."""
-
-    training_thread_ns_per_step: float
-    share_frac: float | None
-    how: str
-
-
-@dataclass(frozen=True)
-class RankNotes:
-    """The entries of a rank's manifest that rules read. `is_trace`: the rank was imported from a trace. `switched` maps
-    each switch of PyTorch that the script has changed to the line that changes it back."""
-
-    rank: int
-    is_trace: bool
-    cpu_count: int | None
-    usable_cores: float | None
-    torch_threads: int | None
-    overhead: Overhead
-    facts: Mapping[str, Any]
-    warnings: tuple[Any, ...] = ()
-    switched: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def lacks_steps(self) -> bool:
-        """Whether the rank is a trace without steps. Its one step then lasts from its first kernel to its last."""
-        return any(warning.code == "trace_without_steps" for warning in self.warnings)
 
 
 Doing = Literal["", "backward", "update", "loader"]
@@ -102,7 +79,7 @@ class LineWork:
 
     `operator_frac` is the share of the hotspot's time in operators; the rest of its time is Python. `backward_frac` is
     the share of all backward time that computes gradients of these operators outside of the hotspot, `unused_frac` that
-    of gradients nobody uses."""
+    of gradients nobody uses. `again_frac` is the hotspot's share of all repeated computations."""
 
     operators: tuple[LineOperator, ...]
     calls: float
@@ -110,6 +87,7 @@ class LineWork:
     operator_frac: float
     backward_frac: float
     unused_frac: float = 0.0
+    again_frac: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -211,13 +189,24 @@ class Lines:
 
 
 @dataclass(frozen=True)
+class RepeatedNodes:
+    """Backward nodes of the step `step` whose operators computed what an earlier operator of the forward had computed.
+
+    `nodes` are ranges as in `UnusedGradients`. `time_ns` is the time of these operators and nodes in the step, None if
+    no detailed window shows it.
+    """
+
+    step: int
+    nodes: tuple[tuple[int, int, int, int], ...]
+    time_ns: float | None = None
+
+
+@dataclass(frozen=True)
 class Case:
     """A rank of a run as the rules see it. `loading` is the loader for which the steps wait longest; `other_loadings`
     are the other loaders that feed the steps.
 
-    `stacks` and `lines` are None if no stacks were sampled. `anomaly` is None if anomaly detection was off or not
-    found.
-    """
+    `stacks` and `lines` are None without sampled stacks, `anomaly` without anomaly detection."""
 
     manifest: RankNotes
     steps: Steps
@@ -230,6 +219,7 @@ class Case:
     lines: Lines | None = None
     anomaly: AnomalyWork | None = None
     unused: UnusedGradients | None = None
+    repeated: RepeatedNodes | None = None
     calls: tuple[ModelCalls, ...] = ()
 
     @property

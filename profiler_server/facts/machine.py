@@ -1,11 +1,12 @@
-"""The hardware that runs the steps: devices and their work, a replayed window, and the processors of the host. Rules
-and sentences on the device and the host read these facts."""
+"""What runs the steps: devices and their work, a replayed window, the processors of the host, and the notes that a rank
+has of itself. Rules and sentences on the device and the host read these facts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from profiler_server.diagnosis.limits.facts import BUSIER_FRAC, DISPATCH_FRAC, MOST_ERROR_FRAC
 
@@ -314,3 +315,33 @@ class Host:
         queued = (self.last.queued_frac or 0.0) - (self.first.queued_frac or 0.0)
         stretched = (self.last.stretch or 1.0) - (self.first.stretch or 1.0)
         return max(taken, queued, stretched) >= BUSIER_FRAC
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """The cost of recording on the training thread, and how it was measured."""
+
+    training_thread_ns_per_step: float
+    share_frac: float | None
+    how: str
+
+
+@dataclass(frozen=True)
+class RankNotes:
+    """The entries of a rank's manifest that rules read. `is_trace`: the rank was imported from a trace. `switched` maps
+    each switch of PyTorch that the script has changed to the line that changes it back."""
+
+    rank: int
+    is_trace: bool
+    cpu_count: int | None
+    usable_cores: float | None
+    torch_threads: int | None
+    overhead: Overhead
+    facts: Mapping[str, Any]
+    warnings: tuple[Any, ...] = ()
+    switched: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def lacks_steps(self) -> bool:
+        """Whether the rank is a trace without steps. Its one step then lasts from its first kernel to its last."""
+        return any(warning.code == "trace_without_steps" for warning in self.warnings)

@@ -110,6 +110,12 @@ FACTS: tuple[Fact, ...] = (
         Shown("thread", words=("id", "name")),
     ),
     Fact(
+        "repeated_nodes",
+        "A step, and the nodes of its backward whose operators computed what an earlier operator had computed from the "
+        "same inputs, in the form of `unused_gradients`.",
+        Shown(words=("step", "nodes")),
+    ),
+    Fact(
         "samplers",
         "Time in the sampler of each loader.",
         Shown(

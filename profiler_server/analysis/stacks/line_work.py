@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 from collector.format.intervals import Floats, Ints, Mask
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
-from profiler_server.analysis.recorded_facts import read_unused_gradients
+from profiler_server.analysis.recorded_facts import read_repeated_nodes, read_unused_gradients
 from profiler_server.analysis.stacks.frames import Frame, K, number_stacks
 from profiler_server.diagnosis.limits.stacks import JOINED_NS, LEAST_DENSE, UNUSED_PART, UNUSED_STEPS
-from profiler_server.facts.case import LineCourse, LineOperator, LineWork
+from profiler_server.facts.case import LineCourse, LineOperator, LineWork, RepeatedNodes
 from profiler_server.facts.steps import Steps, UnusedGradients, read_column
 
 _NODE = "autograd::engine::evaluate_function: "
@@ -46,8 +46,11 @@ def read_line_work(
         return {}
     steps = sum(window.last_step - window.first_step + 1 for window in rank.manifest.windows)
     names, of_sample = number_stacks(trainer, find_key)
-    unused = read_unused_gradients(rank.manifest.facts)
-    weights = weigh_unused(operators, unused.nodes if unused is not None else ())
+    unused, repeated = read_unused_gradients(rank.manifest.facts), read_repeated_nodes(rank.manifest.facts)
+    weights = (
+        weigh_nodes(operators, unused.nodes if unused is not None else ()),
+        weigh_nodes(operators, repeated.nodes if repeated is not None else ()),
+    )
     return _join(operators, weights, trainer["start_ns"].to_numpy(), of_sample, names, max(steps, 1))
 
 
@@ -60,12 +63,26 @@ def read_unused_share(rank: RankRun, unused: UnusedGradients) -> float | None:
     within = pc.and_(pc.greater_equal(step, unused.step), pc.less(step, unused.step + UNUSED_STEPS))
     nodes = slices.filter(pc.and_(within, pc.starts_with(slices["name"].cast(pa.string()), _NODE)))
     total_ns = pc.sum(nodes["duration_ns"]).as_py()
-    return float(weigh_unused(nodes, unused.nodes) @ nodes["duration_ns"].to_numpy()) / total_ns if total_ns else None
+    return float(weigh_nodes(nodes, unused.nodes) @ nodes["duration_ns"].to_numpy()) / total_ns if total_ns else None
 
 
-def weigh_unused(rows: pa.Table, ranges: Sequence[tuple[int, int, int, int]]) -> Floats:
-    """Return for each row the share of its work for unused gradients. `ranges` are `UnusedGradients.nodes`; the rows of
-    other nodes get 0.
+def read_repeated_time(rank: RankRun, repeated: RepeatedNodes) -> float | None:
+    """Return the time, in ns, of what the step computes again, with its backward; None without a window."""
+    if rank.status("slices").state != "there":
+        return None
+    slices = rank.table("slices", (*_COLUMNS, "step"))
+    is_operator = pc.equal(slices["category"].cast(pa.string()), "operator")
+    operators = slices.filter(pc.and_(is_operator, pc.equal(slices["step"], repeated.step)))
+    if not operators.num_rows:
+        return None
+    parts, weights = _part(operators), weigh_nodes(operators, repeated.nodes)
+    forward_ns = _sum_made(parts, weights, np.zeros(operators.num_rows, np.int64), 1)[0]
+    return float(forward_ns + weights @ parts.length)
+
+
+def weigh_nodes(rows: pa.Table, ranges: Sequence[tuple[int, int, int, int]]) -> Floats:
+    """Return for each row the share of its work that `ranges` names, as those of `UnusedGradients` and `RepeatedNodes`
+    do. The rows of other nodes get 0.
     """
     weights = np.zeros(rows.num_rows)
     is_node = pc.starts_with(rows["name"].cast(pa.string()), _NODE)
@@ -85,9 +102,22 @@ def weigh_unused(rows: pa.Table, ranges: Sequence[tuple[int, int, int, int]]) ->
     return weights
 
 
-def _join(
-    operators: pa.Table, weights: Floats, seen: Ints, of_sample: Ints, names: Sequence[K], steps: int
-) -> dict[K, LineWork]:
+@dataclass(frozen=True)
+class _Parts:
+    """Operators by their part in a training step: calls of the forward (`forward`), calls that make nodes (`making`), and
+    nodes of a backward. `maker` has, for each node, the row of the operator that made it, -1 if unknown.
+    """
+
+    name: np.ndarray[Any, np.dtype[np.object_]]
+    start: Ints
+    length: Ints
+    is_node: Mask
+    forward: Mask
+    making: Mask
+    maker: Ints
+
+
+def _part(operators: pa.Table) -> _Parts:
     name = np.array(operators["name"].cast(pa.string()).to_pylist(), object)
     start, length = (operators[column].to_numpy() for column in ("start_ns", "duration_ns"))
     track, depth = operators["track"].to_numpy(), operators["depth"].to_numpy()
@@ -96,19 +126,35 @@ def _join(
     is_node = np.char.startswith(texts, _NODE)
     in_node = is_node | _mark_inside(operators, is_node)
     main = _find_main(track[~in_node], length[~in_node])
-    forward = (track == main) & ~in_node
     # A backward that makes a graph, for second derivatives, makes nodes as the forward does.
     making = (track == main) & ~is_node & (sequence >= 0) & ~np.char.endswith(np.char.rstrip(texts, digits), "Backward")
+    maker = _find_makers(sequence, start, depth, making, is_node)
+    return _Parts(name, start, length, is_node, (track == main) & ~in_node, making, maker)
+
+
+def _sum_made(parts: _Parts, weights: Floats, group: Ints, groups: int) -> Floats:
+    """Return the time of the operators whose nodes have a weight of 1, by their `group`."""
+    made = np.unique(parts.maker[(weights[parts.is_node] == 1.0) & (parts.maker >= 0)])
+    made = made[group[made] >= 0]
+    return np.bincount(group[made], parts.length[made], groups).astype(np.float64)
+
+
+def _join(
+    operators: pa.Table, weights: tuple[Floats, Floats], seen: Ints, of_sample: Ints, names: Sequence[K], steps: int
+) -> dict[K, LineWork]:
+    parts = _part(operators)
+    name, start, length, is_node = parts.name, parts.start, parts.length, parts.is_node
+    forward, making, maker = parts.forward, parts.making, parts.maker
     of_operator = np.full(len(name), -1)
     of_operator[forward | making] = _take_nearest((start + length // 2)[forward | making], seen, of_sample)
     # Ranges of the user's may lie around operators: no operator is the parent of the outermost ones.
     outermost = forward & ~np.isin(pc.fill_null(operators["parent"], -1).to_numpy(), operators["id"].to_numpy())
-    maker = _find_makers(sequence, start, depth, making, is_node)
     of_node = np.where(maker >= 0, of_operator[maker], -1) + 1
     runner = _take_nearest((start + length // 2)[is_node], seen, of_sample) + 1
     apart = np.where(of_node == runner, 0, of_node)  # a line that runs what it made has the time in its own share
     backward = np.bincount(apart, length[is_node], len(names) + 1)[1:]
-    unused = np.bincount(of_node, (weights * length)[is_node], len(names) + 1)[1:]
+    unused, again = (np.bincount(of_node, (each * length)[is_node], len(names) + 1)[1:] for each in weights)
+    repeated = again + _sum_made(parts, weights[1], of_operator, len(names))
     in_backward = max(int(length[is_node].sum()), 1)
     called_by = _find_outermost(start, length, outermost, maker)
     backward_ns = np.bincount(called_by[called_by >= 0], length[is_node][called_by >= 0], len(name))
@@ -124,6 +170,7 @@ def _join(
             operator_frac=float(inside[mine].mean()) if mine.any() else 0.0,
             backward_frac=float(backward[code]) / in_backward,
             unused_frac=float(unused[code]) / in_backward,
+            again_frac=float(repeated[code]) / max(float(repeated.sum()), 1.0),
         )
     return found
 

@@ -42,4 +42,7 @@ epochs only few of the examined rows occur twice. The number of all repeated row
 condition."""
 
 REPEATED_FRAC = 0.05
-"""Repeated calls are reported if they take this share of the step."""
+"""Repeated calls and operators are reported if they take this share of the step."""
+
+REPEATED_LINE_FRAC = 0.5
+"""A line is named if it has at least this share of the repeated operators."""

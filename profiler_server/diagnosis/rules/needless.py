@@ -3,13 +3,13 @@ before."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from collector.format.phases import IN_MODEL
 from profiler_server.diagnosis.limits import needless as limits
 from profiler_server.diagnosis.what_if import also, look_for, shorten_phases
-from profiler_server.facts.case import STEPS_PAGE, Abstention, Case, Finding, Rule
+from profiler_server.facts.case import STEPS_PAGE, Abstention, Case, Finding, Hotspot, LineWork, Rule
 from profiler_server.facts.steps import ModelCalls
 from profiler_server.words.phrases import OPERATORS_PAGE, describe
 
@@ -66,13 +66,21 @@ def _judge_training(case: Case) -> Finding | None:
 
 def _name_unused_line(case: Case, share: float) -> str:
     """Return a sentence that names the line of the forward whose backward is mostly unused; "" if none is known."""
-    spots = [spot for spot in (case.lines.hotspots if case.lines is not None else ()) if spot.work is not None]
-    most = max(spots, key=lambda spot: spot.work.unused_frac if spot.work is not None else 0.0, default=None)
-    if most is None or most.work is None or most.work.unused_frac < limits.UNUSED_LINE_FRAC * share:
-        return ""
-    where = most.name if most.is_of_loop else f"{most.name} at {most.place}"
-    code = f", `{most.lines[0].text}`" if most.lines[0].text else ""
-    return f" Most of it leads back to the forward of {where}{code}."
+    most = _find_most(case, lambda work: work.unused_frac, limits.UNUSED_LINE_FRAC * share)
+    return f" Most of it leads back to the forward of {_name_line(most)}." if most is not None else ""
+
+
+def _find_most(case: Case, measure: Callable[[LineWork], float], least: float) -> Hotspot | None:
+    """Return the user's line of which the measure is largest; None if no line has at least `least`."""
+    spots = case.lines.hotspots if case.lines is not None else ()
+    known = [(measure(spot.work), spot) for spot in spots if spot.work is not None]
+    value, most = max(known, key=lambda entry: entry[0], default=(0.0, None))
+    return most if value >= least else None
+
+
+def _name_line(spot: Hotspot) -> str:
+    where = spot.name if spot.is_of_loop else f"{spot.name} at {spot.place}"
+    return f"{where}, `{spot.lines[0].text}`" if spot.lines[0].text else where
 
 
 def _judge_padding(case: Case) -> Finding | None:
@@ -139,8 +147,31 @@ def _name_call(case: Case, calls: ModelCalls) -> str:
 
 def _judge_repeated_call(case: Case) -> Finding | None:
     """A module computes what it has computed before: in the same step, or in an earlier one."""
-    found = [entry for calls in case.calls if (entry := _judge_calls(case, calls)) is not None]
+    judged = [_judge_operators(case), *(_judge_calls(case, calls) for calls in case.calls)]
+    found = [entry for entry in judged if entry is not None]
     return max(found, key=lambda entry: entry[0], default=(0.0, None))[1]
+
+
+def _judge_operators(case: Case) -> tuple[float, Finding] | None:
+    """Judge operators of the forward that compute what an earlier one has computed in the same step, from the same
+    inputs."""
+    in_model = case.steps.share(*IN_MODEL)
+    spent_ns = (case.repeated.time_ns if case.repeated is not None else None) or 0.0
+    share = min(spent_ns / case.steps.mean_ns, in_model)
+    if share < limits.REPEATED_FRAC:
+        return None
+    most = _find_most(case, lambda work: work.again_frac, limits.REPEATED_LINE_FRAC)
+    text = describe(
+        case,
+        "repeated_call.operators" if most is None else "repeated_call.line",
+        name=most.name if most is not None else "",
+        line=_name_line(most) if most is not None else "",
+        share=share,
+    )
+    # What is not kept for backward leaves memory to the rest of the step.
+    what_if = replace(shorten_phases(case, IN_MODEL, share / in_model), eases=not case.device.is_used)
+    subject = most.subject if most is not None else ""
+    return share * case.steps.mean_ns, Finding(text, what_if=what_if, doubt_frac=0.2, least_frac=0.6, subject=subject)
 
 
 def _judge_calls(case: Case, calls: ModelCalls) -> tuple[float, Finding] | None:

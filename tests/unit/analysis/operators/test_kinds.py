@@ -12,7 +12,7 @@ import pytest
 from collector.traces.families import find_family
 from profiler_server.analysis.operators.avoidable import find_wide_shares
 from profiler_server.analysis.operators.kinds import find_kinds
-from profiler_server.analysis.stacks.line_work import weigh_unused
+from profiler_server.analysis.stacks.line_work import weigh_nodes
 from profiler_server.facts.steps import Kinds
 from tests.support.cases import Plant, build_case_run
 from tests.support.own_work import ATTENTION, call_operators
@@ -223,6 +223,6 @@ def test_a_node_that_ran_twice_is_weighed_by_the_time_that_was_for_nothing() -> 
             "start_ns": [0, 1, 50, 60, 70],
         }
     )
-    assert weigh_unused(rows, ((7, 7, 0, 2), (8, 9, 0, 1))).tolist() == [1.0, 0.0, 0.0, 0.5, 0.0]
-    assert weigh_unused(rows, ((7, 7, 1, 2),)).tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
-    assert weigh_unused(rows, ()).tolist() == [0.0] * 5
+    assert weigh_nodes(rows, ((7, 7, 0, 2), (8, 9, 0, 1))).tolist() == [1.0, 0.0, 0.0, 0.5, 0.0]
+    assert weigh_nodes(rows, ((7, 7, 1, 2),)).tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
+    assert weigh_nodes(rows, ()).tolist() == [0.0] * 5
