@@ -163,6 +163,7 @@ def test_facts_that_recordings_seldom_give_keep_their_keys() -> None:
         "ddp": {**ddp, "hook": "", "backwards": 1, "synced_backwards": 1},
         "logging": {"steps": 3, "libraries": logs},
         "triggers": [{"trigger": "outlier", "step": 3, "at_ns": 4, "text": ""}],
+        "repeated_nodes": {"step": 11, "nodes": [[1, 2, 0, 2]]},
         "unused_gradients": {
             "parameters": 1,
             "tensors": 1,

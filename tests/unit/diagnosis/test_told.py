@@ -55,6 +55,8 @@ def computed_before() -> Case:
 TOLD: Mapping[str, tuple[str, Callable[[], Case]]] = {
     "communication grew": ("shift", lambda: shift_phase("communication")),
     "computed before": ("repeated_call", computed_before),
+    "computed twice by a line": ("repeated_call", lambda: noted.computed_again(0.3)),
+    "computed twice by many lines": ("repeated_call", lambda: noted.computed_again(0.3, 0.2)),
     "data wait grew": ("shift", lambda: shift_phase("data_wait")),
     "forward grew": ("shift", lambda: shift_phase("forward")),
     "turns for no reason": ("rotating_straggler", turning),

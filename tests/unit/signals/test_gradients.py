@@ -13,8 +13,8 @@ from torch.nn.functional import mse_loss
 
 from collector.context.signals import SETTLED_STEP
 from collector.signals import gradients
-from profiler_server.analysis.recorded_facts import read_unused_gradients
-from profiler_server.analysis.stacks.line_work import read_unused_share
+from profiler_server.analysis.recorded_facts import read_repeated_nodes, read_unused_gradients
+from profiler_server.analysis.stacks.line_work import read_repeated_time, read_unused_share
 from profiler_server.facts.steps import UnusedGradients
 from tests.support import surgery
 from tests.support.recording import Recorded, record
@@ -77,6 +77,30 @@ def test_only_the_weights_of_the_critic_are_left_where_the_forger_is_detached(tm
     assert found.parameters == found.held == 9
     assert 0 < count_whole(found) < 3 * 8
     assert any(kind == 1 for *_, kind in found.nodes)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_each_turn_of_a_loop_computes_again_is_seen_with_its_time(again: bool, tmp_path: Path) -> None:
+    form, memory = nn.Linear(64, 64), torch.randn(200, 64)
+    optimizer = torch.optim.SGD(form.parameters(), 0.01)
+
+    def step(at: int) -> None:
+        state, keys = torch.zeros(64), form(memory)
+        for _ in range(8):
+            state = state + (form(memory) if again else keys).tanh().mean(0)
+        optimizer.zero_grad()
+        state.sum().backward()
+        optimizer.step()
+
+    rank = train(tmp_path, step, window=(10, 3)).run.rank()
+    found = read_repeated_nodes(rank.manifest.facts)
+    assert found is not None
+    assert found.step == 11
+    ranges = sum(last - first + 1 for first, last, _, kind in found.nodes if kind == 2)
+    assert ranges >= 7 * (3 if again else 2), "tanh and mean, and the product before them"
+    time_ns = read_repeated_time(rank, found)
+    assert time_ns is not None
+    assert 0.0 < time_ns < 1e9
 
 
 def test_where_every_gradient_is_used_nothing_is_noted(tmp_path: Path) -> None:

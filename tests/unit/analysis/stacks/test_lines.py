@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun, Run
 from collector.format.schema import layout
 from collector.format.schema.manifest import Window
+from profiler_server.analysis.recorded_facts import read_repeated_nodes
 from profiler_server.analysis.stacks.frames import parse_frame
-from profiler_server.analysis.stacks.line_work import Third, part_steps
+from profiler_server.analysis.stacks.line_work import Third, part_steps, read_repeated_time
 from profiler_server.analysis.stacks.lines import find_lines
 from profiler_server.analysis.stacks.stacks import read_lines, read_stacks
-from profiler_server.facts.case import WORKERS, Hotspot, Lines
+from profiler_server.facts.case import WORKERS, Hotspot, Lines, RepeatedNodes
 from tests.support.live import edit_rank
 from tests.support.must import must
 from tests.support.runs import build_run
@@ -183,6 +185,7 @@ def _build_window(path: Path, of_dense: int = 60, makes_graph: bool = False) -> 
                 "category": "operator",
                 "sequence": sequence,
                 "parent": parent,
+                "step": 10 + start_us // (STEP // US),
             }
         )
 
@@ -269,6 +272,28 @@ def test_gradients_that_nobody_uses_count_for_a_line_that_runs_them_itself_too(t
     rank = Run(rank.folder.parent.parent).rank(0)
     found = {spot.function: spot for spot in read_lines(rank, must(read_stacks(rank)), SHARES, {}).hotspots}
     assert must(found["dense"].work).unused_frac == pytest.approx(5.0 / 9.5)
+
+
+def test_what_is_computed_again_has_its_time_with_its_backward_and_its_line(tmp_path: Path) -> None:
+    rank = _build_window(tmp_path)
+    edit_rank(rank.folder.parent.parent, 0, facts={"repeated_nodes": {"step": 10, "nodes": [[41, 41, 0, 2]]}})
+    rank = Run(rank.folder.parent.parent).rank(0)
+    repeated = must(read_repeated_nodes(rank.manifest.facts))
+    assert read_repeated_time(rank, repeated) == (3_800 + 5_000) * US
+    assert read_repeated_time(rank, replace(repeated, step=99)) is None
+    found = {spot.function: spot for spot in read_lines(rank, must(read_stacks(rank)), SHARES, {}).hotspots}
+    assert {name: must(spot.work).again_frac for name, spot in found.items() if spot.work} == {
+        "dense": 1.0,
+        "loop": 0.0,
+        "main": 0.0,
+    }
+
+
+def test_without_a_window_the_time_of_what_is_computed_again_is_unknown(tmp_path: Path) -> None:
+    rank = Run(build_run(tmp_path / "run")).rank(0)
+    layout.table_file(rank.folder, "slices").unlink()
+    rank = Run(rank.folder.parent.parent).rank(0)
+    assert read_repeated_time(rank, RepeatedNodes(10, ((1, 1, 0, 2),))) is None
 
 
 @pytest.mark.parametrize("kept", [0, 19])

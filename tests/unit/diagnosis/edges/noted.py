@@ -10,7 +10,7 @@ import numpy as np
 
 from profiler_server.analysis.ranks.ranks import read_ddp
 from profiler_server.diagnosis.limits.facts import COPY_BYTES_PER_NS
-from profiler_server.facts.case import Case
+from profiler_server.facts.case import Case, RepeatedNodes
 from profiler_server.facts.job import LateRank, RankComparison, RankVerdict, Slow, Turns
 from profiler_server.facts.loading import Crowding, Reading, SamplerTimes
 from profiler_server.facts.machine import HeldClock, Replayed, Sighting
@@ -78,6 +78,12 @@ def calls(**fields: Any) -> Case:
 
 def padded(padding: float, longest: float = 0.5, **fields: Any) -> Case:
     return calls(**{"padded": 5, "useful_frac": 1.0 - padding, "longest_frac": longest, **fields})
+
+
+def computed_again(share: float, of_line: float = 1.0) -> Case:
+    """Operators are called again with the same inputs for a share of the step, part of that time by one line."""
+    case = with_lines(spot(work=replace(work(), again_frac=of_line)), case=calls())
+    return replace(case, calls=(), repeated=RepeatedNodes(11, ((1, 2, 0, 2),), share * case.steps.mean_ns))
 
 
 def repeated(share: float, **fields: Any) -> Case:
@@ -190,7 +196,13 @@ EDGES: Mapping[str, Edge] = {
     "LEAST_REPEATS": Edge(3, lambda x: make.speaks(repeated(0.2, looks=whole(x)), "repeated_call")),
     "OFTEN_FRAC": Edge(0.9, lambda x: make.speaks(repeated(0.2, looks=100, again=whole(100 * x)), "repeated_call")),
     "LEAST_KNOWN": Edge(3, lambda x: make.speaks(calls(known=whole(x), known_ns=round(MS * 64)), "repeated_call")),
-    "REPEATED_FRAC": Edge(0.05, lambda x: make.speaks(repeated(x), "repeated_call")),
+    "REPEATED_FRAC": Edge(
+        0.05,
+        lambda x: make.speaks(repeated(x), "repeated_call") and make.speaks(computed_again(x), "repeated_call"),
+    ),
+    "REPEATED_LINE_FRAC": Edge(
+        0.5, lambda x: "train.py:41" in make.find(computed_again(0.2, x), "repeated_call").text.measured
+    ),
     "SAMPLER_FRAC": Edge(0.05, lambda x: make.speaks(sampling(x), "slow_sampler")),
     "COMPUTED_READ_FRAC": Edge(0.5, advises_storage),
     "OPENING_FRAC": Edge(0.2, lambda x: make.speaks(reading(files=64.0, open_ns=x * 100.0 * MS), "small_files")),
