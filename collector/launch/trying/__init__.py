@@ -19,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
 from collector import server
@@ -29,6 +30,7 @@ from collector.format.schema.errors import RunError, UsageError
 from collector.format.schema.removal import scratch_folder
 from collector.format.schema.wording import format_number_of
 from collector.format.schema.writing import replace_text
+from collector.format.steps import select_steps
 from collector.launch.children import LOG_FILE, make_printable, read_log_end, refuse_output, say
 from collector.launch.launchers import find_launcher
 from collector.launch.origin import PLAN_VARIABLE
@@ -42,6 +44,8 @@ from collector.launch.trying.search import TOGETHER, Life, OutOfTime, Search, Tr
 USUAL_BUDGET_S = 300.0
 FIRST, FEW_STEPS = Span(70, 16, 20.0), 8
 """The turn that is recorded, and how many updates a script must have."""
+EPOCH_FRAC = 0.02
+"""Turns cover whole epochs if the beginning of an epoch takes at least this share of it."""
 _HANGS_S = 30.0
 _SLOW = 10.0
 RESULTS_FILE = "tried.json"
@@ -111,6 +115,7 @@ class _Trials:
         if candidates:
             self._warm_up(found)
         search, code = Search(self._start, self._note, self._count_left, lambda: self._count_together(found)), 0
+        search.epoch = count_epoch(folder)
         try:
             search.run(candidates)
         except KeyboardInterrupt:
@@ -250,6 +255,24 @@ def list_candidates(folder: Path) -> list[Candidate]:
         for each in changes
     ]
     return sorted(found, key=lambda each: each.is_slow)
+
+
+def count_epoch(folder: Path) -> int:
+    """Return the number of steps in an epoch of the run in `folder`, if the beginning of an epoch takes much of it;
+    else 0. The first epoch does not count.
+
+    Raises TrialFailed if the run cannot be read.
+    """
+    try:
+        chosen = select_steps(open_run(folder).rank().table("steps"))
+    except RunError as error:
+        raise TrialFailed(str(error)) from None
+    first = np.flatnonzero(chosen.first_of_epoch)
+    if len(first) < 2 or not chosen.regular.any():
+        return 0
+    steps, usual_ns = int(np.median(np.diff(first))), float(np.median(chosen.duration_ns[chosen.regular]))
+    begun_ns = float(np.mean(chosen.duration_ns[first[1:]])) - usual_ns
+    return steps if begun_ns >= EPOCH_FRAC * steps * usual_ns else 0
 
 
 def _make_environment(plan: Plan | None, scratch: Path) -> dict[str, str]:

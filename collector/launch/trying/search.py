@@ -26,6 +26,8 @@ time to reach their usual state."""
 _LONG_STEP_S = 0.5
 LEAST_ROUNDS, MOST_ROUNDS = 5, 16
 _TURN_S, _LEAST_TURN_S = 0.3, 0.05
+_LONGEST_EPOCH_S = 4.0
+"""The longest epoch that turns cover, so that each has the same share of what happens once in an epoch."""
 LEAST_GAIN_FRAC = 0.02
 """The least gain, as a share of the step, that is worth a change."""
 _ENOUGH_FRAC = 0.02
@@ -169,7 +171,8 @@ class Search:
     combination so far.
 
     `count` returns how many changes fit into memory beside the unchanged script. `left_s` returns the remaining time in
-    seconds. `turn_s` is the wanted length of a turn. The remaining time is shared by `groups_left` groups.
+    seconds. `turn_s` is the wanted length of a turn; turns cover whole epochs of `epoch` updates, if that is not 0. The
+    remaining time is shared by `groups_left` groups.
     """
 
     start: Callable[[Change], Player]
@@ -180,6 +183,7 @@ class Search:
     tried: list[Tried] = field(default_factory=list)
     best: Tried | None = None
     turn_s: float = _TURN_S
+    epoch: int = 0
     groups_left: int = 1
 
     def run(self, candidates: Sequence[Candidate]) -> None:
@@ -354,13 +358,15 @@ class _Group:
     def _play_rounds(self) -> None:
         step_s = statistics.median(self._base.turns[0].steps_ns) / 1e9
         updates = max(round(self._search.turn_s / step_s), 2 if step_s < 2 * _LONG_STEP_S else 1)
+        if self._search.epoch and self._search.epoch * step_s <= _LONGEST_EPOCH_S:
+            updates = math.ceil(updates / self._search.epoch) * self._search.epoch
         for count in range(1, MOST_ROUNDS + 1):
             order = [-1, *self._active]
             for number in order if count % 2 else reversed(order):
                 self._play(number, Span(updates, 1, _SLOWER * updates * step_s) if number >= 0 else Span(updates))
             self._compare(count)
             if self._is_over:  # shorter turns give more rounds
-                self._search.turn_s = max(self._search.turn_s / 2, _LEAST_TURN_S)
+                self._search.turn_s, self._search.epoch = max(self._search.turn_s / 2, _LEAST_TURN_S), 0
             if not self._active or self._is_over or (count >= LEAST_ROUNDS and self._search.left_s() < self._end_s):
                 break
         for number in list(self._active):

@@ -15,13 +15,15 @@ import pytest
 from collector.format.schema.errors import UsageError
 from collector.launch.command import run_command
 from collector.launch.script import Program
-from collector.launch.trying import RESULTS_FILE, Trying, list_candidates, read_turn, try_changes
+from collector.launch.trying import RESULTS_FILE, Trying, count_epoch, list_candidates, read_turn, try_changes
 from collector.launch.trying.applying import Candidate, Change
 from collector.launch.trying.inside import Span
 from collector.launch.trying.lines import list_edits
 from collector.launch.trying.report import describe, list_results
 from collector.launch.trying.search import OutOfTime, Search, TrialFailed, Turn, compare_turns, estimate
 from profiler_server.diagnosis.knobs import Change as Advised
+from tests.support.plants import Plant, build_case_run
+from tests.support.row_edits import begin_epochs
 from tests.support.runs import RunPlan, build_run
 
 MS = 1e6
@@ -215,6 +217,36 @@ def test_a_script_that_ends_early_has_shorter_turns_next_time() -> None:
     few = World(_half_if_good, updates=5).search()
     with pytest.raises(TrialFailed, match="ended before 10 updates"):
         few.run([_candidate("a")])
+
+
+class Restarting(Process):
+    """Each epoch of 20 updates begins with 30 steps' worth of starting workers, unless they persist."""
+
+    def play(self, span: Span) -> Turn:
+        begun = self.done
+        turn = super().play(span)
+        wait = 0.0 if self.change else 30.0
+        at = zip(range(begun, self.done), turn.steps_ns, strict=True)
+        return replace(turn, steps_ns=tuple(each * (1.0 + wait * (n % 20 == 0)) for n, each in at))
+
+
+def test_turns_of_whole_epochs_have_what_happens_once_in_an_epoch() -> None:
+    world = World(lambda change, count: 10 * MS * _noise(count))
+    search = Search(lambda change: Restarting(world, change), lambda label, found: None, epoch=20)
+    search.run([_candidate("persistent")])
+    assert search.best is not None
+    low, high = search.bound_gain(search.best)
+    assert 0.55 < low < 0.6 < high < 0.65
+
+
+@pytest.mark.parametrize(("wait_ms", "counted"), [(0.0, 0), (500.0, 15)])
+def test_an_epoch_counts_if_its_beginning_takes_much_of_it(wait_ms: float, counted: int, tmp_path: Path) -> None:
+    run = build_case_run(tmp_path, Plant(edit=begin_epochs(15, wait_ms)))
+    assert count_epoch(run.path) == counted
+
+
+def test_a_script_without_epochs_has_none_that_counts(tmp_path: Path) -> None:
+    assert count_epoch(build_run(tmp_path / "run")) == 0
 
 
 def test_no_more_processes_than_fit_into_memory_are_there_at_once() -> None:
