@@ -39,7 +39,7 @@ BATCH, SHUFFLED = torch.randn(20, 6), torch.randn(20, 6)
 FORM = nn.Linear(6, 6)
 
 
-class Doubled(torch.autograd.Function):
+class Doubled(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, given: Tensor) -> Tensor:
         return 2 * given
