@@ -153,8 +153,9 @@ def _join(
     runner = _take_nearest((start + length // 2)[is_node], seen, of_sample) + 1
     apart = np.where(of_node == runner, 0, of_node)  # a line that runs what it made has the time in its own share
     backward = np.bincount(apart, length[is_node], len(names) + 1)[1:]
-    unused, again = (np.bincount(of_node, (each * length)[is_node], len(names) + 1)[1:] for each in weights)
-    repeated = again + _sum_made(parts, weights[1], of_operator, len(names))
+    # The last place is for stacks without a key.
+    unused, again = (np.bincount(of_node, (each * length)[is_node], len(names) + 2)[1:] for each in weights)
+    repeated = again + _sum_made(parts, weights[1], of_operator, len(names) + 1)
     in_backward = max(int(length[is_node].sum()), 1)
     called_by = _find_outermost(start, length, outermost, maker)
     backward_ns = np.bincount(called_by[called_by >= 0], length[is_node][called_by >= 0], len(name))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,9 +18,9 @@ from collector.format.schema import layout
 from collector.format.schema.manifest import Window
 from profiler_server.analysis.recorded_facts import read_repeated_nodes
 from profiler_server.analysis.stacks.frames import parse_frame
-from profiler_server.analysis.stacks.line_work import Third, part_steps, read_repeated_time
+from profiler_server.analysis.stacks.line_work import Third, part_steps, read_line_work, read_repeated_time
 from profiler_server.analysis.stacks.lines import find_lines
-from profiler_server.analysis.stacks.stacks import read_lines, read_stacks
+from profiler_server.analysis.stacks.stacks import mark_dense, read_lines, read_stacks
 from profiler_server.facts.case import WORKERS, Hotspot, Lines, RepeatedNodes
 from tests.support.live import edit_rank
 from tests.support.must import must
@@ -287,6 +288,16 @@ def test_what_is_computed_again_has_its_time_with_its_backward_and_its_line(tmp_
         "loop": 0.0,
         "main": 0.0,
     }
+
+
+def test_stacks_without_a_line_of_the_users_have_their_part_of_what_is_computed_again(tmp_path: Path) -> None:
+    rank = _build_window(tmp_path)
+    edit_rank(rank.folder.parent.parent, 0, facts={"repeated_nodes": {"step": 10, "nodes": [[30, 41, 0, 2]]}})
+    rank = Run(rank.folder.parent.parent).rank(0)
+    rows = rank.table("stacks")
+    dense = rows.filter(pa.array(mark_dense(rank, rows)))
+    found = read_line_work(rank, dense, lambda stack: "loop" if "loop" in str(stack) else None)
+    assert 0.0 < found["loop"].again_frac < 0.1
 
 
 def test_without_a_window_the_time_of_what_is_computed_again_is_unknown(tmp_path: Path) -> None:
