@@ -87,6 +87,13 @@ def skip_code(code: CodeType) -> None:
         eval_frame.set_code_exec_strategy(code, eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT))
 
 
+def find_place(frame: Any, left_out: tuple[str, ...]) -> str:
+    """Return the innermost line, as file:line, whose file does not begin with any of `left_out`; "" if there is none."""
+    while frame is not None and frame.f_code.co_filename.startswith(left_out):
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
+
+
 def find_tracer() -> Callable[[], Any]:
     """Return a function whose result is true while Dynamo may trace called functions. A call makes no Python frame."""
     eval_frame = sys.modules.get("torch._C._dynamo.eval_frame")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from collector.context.hooks import find_tracer, skip_code, stop_calling
+from collector.context.hooks import find_place, find_tracer, skip_code, stop_calling
 from collector.context.signals import Signal, SignalContext
 from collector.edge import hide_frames, log_failure
 
@@ -122,7 +122,7 @@ class CallLook:
     def see(self, took_ns: int, module: Any, given: Any, result: Any) -> None:
         self._calls += 1
         name = type(module).__name__ if isinstance(module, torch.nn.Module) else LOADER_NAME
-        key = name, _find_place(sys._getframe(1))
+        key = name, find_place(sys._getframe(1), _LEFT_OUT)
         if self._calls > MOST_CALLS or (key not in self.places and len(self.places) >= MOST_PLACES):
             return
         place = self.places.setdefault(key, Place())
@@ -343,12 +343,6 @@ def _varies(array: npt.NDArray[Any], most: int = MOST_SAMPLED) -> bool:
     import numpy as np
 
     return len(np.unique(_take_some(array, most))) >= LEAST_VALUES
-
-
-def _find_place(frame: Any) -> str:
-    while frame is not None and frame.f_code.co_filename.startswith(_LEFT_OUT):
-        frame = frame.f_back
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
 
 
 class CallsSignal(Signal):

@@ -1,5 +1,6 @@
 """Find wasted gradients: a backward computes them, but no update uses them. They are cleared unused, or stay for ever.
-Find repeated computations, too: operators of a forward with the same inputs as an earlier operator of this forward.
+Find repeated computations, too: operators of a forward with the same inputs as an earlier operator of this forward, and
+several backwards through the same nodes.
 
 During the steps of the first detailed window, the graph of each backward is walked once before the backward runs. This
 takes about a microsecond for a node. Nothing is hooked and no tensor is kept. Updates, calls of `zero_grad`, and
@@ -21,8 +22,8 @@ from typing import Any
 
 import torch
 
-from collector.context.hooks import find_tracer, is_backward_compiled, skip_code, stop_calling
-from collector.context.repeats import find_repeats
+from collector.context.graphs import Sweeps, find_edge, find_repeats, join_ranges, mark_run, read_number, walk
+from collector.context.hooks import find_place, find_tracer, is_backward_compiled, skip_code, stop_calling
 from collector.context.signals import SETTLED_STEP, Signal, SignalContext
 from collector.edge import hide_frames
 
@@ -58,13 +59,14 @@ class _Node:
     """A node of a backward. `number` is PyTorch's number of the node. `time` is how often the node ran before.
 
     `successors` are the indexes of the nodes that run after it. `leaf` is the id of the tensor whose gradient the node
-    writes, None if it writes none.
+    writes, None if it writes none. `runs`: the backward needs the node for its inputs.
     """
 
     number: int
     time: int
     successors: tuple[int, ...]
     leaf: int | None
+    runs: bool
 
 
 class GradientLook:
@@ -85,6 +87,7 @@ class GradientLook:
         self._read: dict[int, bool] = {}
         self.steps = 0
         self._repeats: dict[int, dict[int, int]] = {}
+        self.sweeps = Sweeps()
 
     def backward_starts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if is_backward_compiled():
@@ -92,16 +95,18 @@ class GradientLook:
             return
         self._find_gone()
         most = min(MOST_NODES, MOST_NODES_IN_ALL - sum(map(len, self._backwards)))
-        walked = _walk([edge for root in args[0] if (edge := _find_edge(root)) is not None], most)
-        nodes = [(_read_number(node, variable), successors, variable) for node, successors, variable in walked]
-        is_whole = kwargs.get("accumulate_grad", True) and not (len(args) > 4 and args[4]) and not self._updating
+        walked = walk([edge for root in args[0] if (edge := find_edge(root)) is not None], most)
+        nodes = [(read_number(node, variable), successors, variable) for node, successors, variable in walked]
+        inputs = args[4] if len(args) > 4 and args[4] else ()
+        accumulates = kwargs.get("accumulate_grad", True)
+        is_whole = accumulates and not inputs and not self._updating
         at = len(self._backwards)
         kept = []
-        for number, successors, variable in nodes:
+        for (number, successors, variable), runs in zip(nodes, mark_run(walked, inputs), strict=True):
             if variable is not None and is_whole and isinstance(variable, torch.nn.Parameter):
                 self._write(variable, at)
-            time = self._times[number] = self._times.get(number, -1) + 1
-            kept.append(_Node(number, time, successors, None if variable is None else id(variable)))
+            time = self._times[number] = self._times.get(number, -1) + runs
+            kept.append(_Node(number, time, successors, None if variable is None else id(variable), runs))
             if not is_whole:
                 self._unsure.add(number)
         if not nodes:
@@ -112,6 +117,10 @@ class GradientLook:
             for entry, repeats in zip(kept, again, strict=True):
                 if entry.leaf is None and not entry.time:
                     self._repeats.setdefault(at, {})[entry.number] = 2 * repeats
+        if self.steps == _REPEATED_STEP and (is_whole or not accumulates):
+            ran = [(entry.number, entry.time) for entry in kept if entry.leaf is None and entry.runs]
+            place = find_place(sys._getframe(1), (_TORCH, _OURS))
+            self.sweeps.add(None if is_whole else args[0], inputs, place, ran)
         self._look_at_code(sys._getframe(1))
 
     def update_starts(self, optimizer: Any) -> None:
@@ -120,6 +129,7 @@ class GradientLook:
 
     def takes(self, optimizer: Any) -> None:
         """Note that an update used the gradients of the optimizer, or skipped them because they are infinite."""
+        self.sweeps.end()
         for parameter in _list_parameters(optimizer):
             self._updated.setdefault(id(parameter), weakref.ref(parameter))
             self._written.pop(id(parameter), None)
@@ -128,6 +138,7 @@ class GradientLook:
         self._updating = max(self._updating - 1, 0)
 
     def clears(self, optimizer: Any) -> None:
+        self.sweeps.end()
         for parameter in _list_parameters(optimizer):
             self._updated.setdefault(id(parameter), weakref.ref(parameter))
             if (written := self._written.pop(id(parameter), None)) is not None:
@@ -169,7 +180,7 @@ class GradientLook:
         """Return ranges of autograd nodes whose operators computed what an earlier operator had computed, in the form of
         the needless nodes.
         """
-        ranges = [each for classes in self._repeats.values() for each in _join_ranges(classes, 0)]
+        ranges = [each for classes in self._repeats.values() for each in join_ranges(classes, 0)]
         return ranges if len(ranges) <= MOST_RANGES else []
 
     def _write(self, parameter: Any, at: int) -> None:
@@ -191,6 +202,7 @@ class GradientLook:
             if parameter is None:
                 del self._written[key]
             elif parameter.grad is None:
+                self.sweeps.end()
                 self._throw(key, self._written.pop(key))
 
     def _throw(self, key: int, written: _Written) -> None:
@@ -226,7 +238,7 @@ class GradientLook:
                 needless.append((at, node.leaf) in thrown if node.leaf is not None else bool(below) and all(below))
                 if node.leaf is None and node.number not in self._unsure:
                     found.setdefault(node.time, {})[node.number] = 2 if needless[-1] else int(any(below))
-        ranges = [found_range for time in sorted(found) for found_range in _join_ranges(found[time], time)]
+        ranges = [found_range for time in sorted(found) for found_range in join_ranges(found[time], time)]
         return ranges if len(ranges) <= MOST_RANGES else []
 
     def _look_at_code(self, frame: Any) -> None:
@@ -243,52 +255,6 @@ class GradientLook:
             if code.co_name == "<module>":  # what lies above has started the script
                 return
             frame = frame.f_back
-
-
-def _find_edge(root: Any) -> Any:
-    return getattr(root, "grad_fn", None) or getattr(root, "node", None)
-
-
-def _walk(roots: list[Any], most: int) -> list[tuple[Any, tuple[int, ...], Any]]:
-    """Return the nodes of the autograd graph behind `roots`, successors first: (node, indexes of the successors, leaf
-    that the node writes to).
-
-    Empty if the graph has more than `most` nodes.
-    """
-    places: dict[Any, int] = {}
-    found: list[tuple[Any, tuple[int, ...], Any]] = []
-    successors: dict[Any, list[Any]] = {}
-    stack = list(roots)
-    while stack:
-        node = stack[-1]
-        if node not in successors:
-            successors[node] = [after for after, _ in node.next_functions if after is not None]
-            stack.extend(after for after in successors[node] if after not in successors)
-            if len(successors) > most:
-                return []
-            continue
-        stack.pop()
-        if node not in places:
-            places[node] = len(found)
-            variable = getattr(node, "variable", None) if node.name() == "torch::autograd::AccumulateGrad" else None
-            found.append((node, tuple(places[after] for after in successors[node] if after in places), variable))
-    return found
-
-
-def _read_number(node: Any, variable: Any) -> int:
-    return -2 if variable is not None else int(node._sequence_nr())
-
-
-def _join_ranges(classes: Mapping[int, int], time: int) -> Iterator[list[int]]:
-    first = last = kind = 0
-    for number in sorted(classes):
-        if kind and classes[number] != kind:
-            yield [first, last, time, kind]
-        if classes[number] != kind:
-            first, kind = number, classes[number]
-        last = number
-    if kind:
-        yield [first, last, time, kind]
 
 
 def _list_parameters(optimizer: Any) -> Iterator[Any]:
@@ -360,6 +326,8 @@ class UnusedGradientsSignal(Signal):
             with self._context.shielded(self.name):
                 if repeats := self._look.list_repeats():
                     self._context.add_fact("repeated_nodes", {"step": self._first + _REPEATED_STEP, "nodes": repeats})
+                if swept := self._look.sweeps.describe():
+                    self._context.add_fact("repeated_backwards", {"step": self._first + _REPEATED_STEP, **swept})
                 found = self._look.finish(self._optimizers)
                 if found is not None:
                     self._context.add_fact("unused_gradients", {**found, "step": self._first})

@@ -6,12 +6,12 @@ A damaged fact counts as missing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
 
-from profiler_server.facts.case import RepeatedNodes
+from profiler_server.facts.case import RepeatedBackwards, RepeatedNodes
 from profiler_server.facts.loading import SamplerTimes
 from profiler_server.facts.steps import Logged, ModelCalls, UnusedGradients
 
@@ -49,10 +49,27 @@ class _Unused(_Nodes, kw_only=True):
     held: Count = 0
 
 
+class _Backwards(_Nodes, kw_only=True):
+    kind: Literal["losses", "inputs", "parts"]
+    backwards: Some
+    place: Any = ""
+
+
 def read_repeated_nodes(facts: Mapping[str, Any]) -> RepeatedNodes | None:
     """Return the repeated computations of the examined step; None if there are none, or if nothing was recorded."""
     found = _take(facts.get("repeated_nodes"), _Nodes)
     return RepeatedNodes(found.step, tuple(found.nodes)) if found is not None and found.nodes else None
+
+
+def read_repeated_backwards(facts: Mapping[str, Any]) -> RepeatedBackwards | None:
+    """Return the backwards of the examined step that run through the same nodes; None if there are none, or if nothing
+    was recorded.
+    """
+    found = _take(facts.get("repeated_backwards"), _Backwards)
+    if found is None or not found.nodes:
+        return None
+    place = str(found.place)[:_MOST_TEXT]
+    return RepeatedBackwards(found.step, tuple(found.nodes), None, found.kind, found.backwards, place)
 
 
 def read_unused_gradients(facts: Mapping[str, Any]) -> UnusedGradients | None:

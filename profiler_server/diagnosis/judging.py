@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -22,7 +22,7 @@ from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from profiler_server.diagnosis.end_sentences import recall_standstills, say_first
 from profiler_server.diagnosis.limits.facts import MIN_STEPS
-from profiler_server.diagnosis.limits.lines import MOST_HOT
+from profiler_server.diagnosis.limits.lines import MOST_HOT, weigh_line
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.ranking import (
     Fixed,
@@ -132,8 +132,9 @@ def judge(case: Case) -> Diagnosis:
     leads = _find_leads(case, heard.findings, claims)
     notes = [note for note in notes if note.rule not in {lead.rule for lead in leads}]
     known = (*leads, *(write_suggestion(case, claim) for claim in claims), *notes)
-    looks = _choose_looks(known, heard.findings)
-    suggestions = (*known, *looks)
+    looks = _choose_looks(case, known, heard.findings)
+    remarks = [entry for entry in known if entry.severity == "info"]
+    suggestions = (*(entry for entry in known if entry.severity != "info"), *looks, *remarks)
     return Diagnosis(
         bound_by=bound,
         sentence=say_verdict(case, bound, claims, notes, leads, looks),
@@ -146,22 +147,27 @@ def judge(case: Case) -> Diagnosis:
     )
 
 
-def _choose_looks(known: Sequence[Suggestion], findings: Findings) -> list[Suggestion]:
+def _choose_looks(case: Case, known: Sequence[Suggestion], findings: Findings) -> list[Suggestion]:
     """Return the findings worth a look, as suggestions, without those whose function or line one of `known` names.
 
-    The first finding of each rule comes first, then the second of each. Among these, findings with a change come before
-    those that only name a place, and larger possible gains come first.
+    They are sorted by weight. The second finding of a rule is chosen only if no other rule has one.
     """
-    looks: list[Suggestion] = []
-    nth: dict[str, int] = {}
-    places = []
-    for rule, found in findings:
-        if found.subject and not _names((*known, *looks), found):
-            place, least_ns = nth.setdefault(rule.id, 0), found.least_step_ns
-            places.append((place, found.severity == "info", math.inf if least_ns is None else least_ns))
+    looks: list[tuple[int, float, Suggestion]] = []
+    nth: Counter[str] = Counter()
+    for rule, found in sorted(findings, key=lambda entry: -_weigh(case, entry[1])):
+        if found.subject and not _names((*known, *(look for _, _, look in looks)), found):
+            looks.append((nth[rule.id], -_weigh(case, found), write_note(rule, found, "info")))
             nth[rule.id] += 1
-            looks.append(write_note(rule, found, "info"))
-    return [looks[at] for at in sorted(range(len(looks)), key=places.__getitem__)[:MOST_HOT]]
+    chosen = sorted(looks, key=lambda entry: entry[:2])[:MOST_HOT]
+    return [look for _, _, look in sorted(chosen, key=lambda entry: entry[1])]
+
+
+def _weigh(case: Case, found: Finding) -> float:
+    """Return the share of the step that a finding could save at most. A finding with a change or a pattern counts twice,
+    because a line with neither may be fine as it is. Of those, the forward of a module counts half.
+    """
+    saved_frac = 1.0 - (case.steps.mean_ns if found.least_step_ns is None else found.least_step_ns) / case.steps.mean_ns
+    return saved_frac * weigh_line(found.subject, found.severity != "info")
 
 
 def _names(known: Sequence[Suggestion], found: Finding) -> bool:

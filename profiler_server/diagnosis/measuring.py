@@ -43,6 +43,7 @@ from profiler_server.analysis.ranks.ranks import RankSummary, count_parallel_dev
 from profiler_server.analysis.recorded_facts import (
     read_logged,
     read_model_calls,
+    read_repeated_backwards,
     read_repeated_nodes,
     read_sampler,
     read_source_lines,
@@ -85,6 +86,7 @@ from profiler_server.facts.steps import (
 
 _log = logging.getLogger("stepscope")
 T = TypeVar("T")
+Nodes = TypeVar("Nodes", bound=RepeatedNodes)
 MOST_PEERS = 64
 _TRACE_CORES = 4
 """Cores assumed for a host that a trace does not describe. The number is low, so that no gain is promised that needs
@@ -132,7 +134,8 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         lines=_find_lines(rank, stacks, steps),
         anomaly=read_or(None, read_anomaly_work, rank) if manifest.facts.get("anomaly_mode") is True else None,
         unused=_measure_unused(rank),
-        repeated=_measure_repeated(rank),
+        repeated=_measure_repeated(rank, read_repeated_nodes(manifest.facts)),
+        swept=_measure_repeated(rank, read_repeated_backwards(manifest.facts)),
         calls=_measure_calls(rank),
     )
     return _derive(rank, case)
@@ -171,8 +174,7 @@ def _measure_unused(rank: RankRun) -> UnusedGradients | None:
     return replace(unused, backward_frac=read_or(None, read_unused_share, rank, unused)) if unused is not None else None
 
 
-def _measure_repeated(rank: RankRun) -> RepeatedNodes | None:
-    found = read_repeated_nodes(rank.manifest.facts)
+def _measure_repeated(rank: RankRun, found: Nodes | None) -> Nodes | None:
     return replace(found, time_ns=read_or(None, read_repeated_time, rank, found)) if found is not None else None
 
 

@@ -192,13 +192,21 @@ class Lines:
 class RepeatedNodes:
     """Backward nodes of the step `step` whose operators computed what an earlier operator of the forward had computed.
 
-    `nodes` are ranges as in `UnusedGradients`. `time_ns` is the time of these operators and nodes in the step, None if
-    no detailed window shows it.
-    """
+    `nodes` are ranges as in `UnusedGradients`. `time_ns` is their time in the step, None if no window shows it."""
 
     step: int
     nodes: tuple[tuple[int, int, int, int], ...]
     time_ns: float | None = None
+
+
+@dataclass(frozen=True)
+class RepeatedBackwards(RepeatedNodes):
+    """Nodes that run again in `backwards` backwards of a step, called at the line `place`, which might be one: of
+    `losses` that are added up, of one result for different `inputs`, or of the `parts` of one result."""
+
+    kind: Literal["losses", "inputs", "parts"] = "losses"
+    backwards: int = 2
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -220,6 +228,7 @@ class Case:
     anomaly: AnomalyWork | None = None
     unused: UnusedGradients | None = None
     repeated: RepeatedNodes | None = None
+    swept: RepeatedBackwards | None = None
     calls: tuple[ModelCalls, ...] = ()
 
     @property

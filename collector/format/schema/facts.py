@@ -110,6 +110,13 @@ FACTS: tuple[Fact, ...] = (
         Shown("thread", words=("id", "name")),
     ),
     Fact(
+        "repeated_backwards",
+        "A step, the nodes that run again in several of its backwards which might be one, in the form of "
+        "`unused_gradients`, how many backwards these are, the line that calls them, and whether they are of several "
+        "`losses`, for several `inputs`, or of the `parts` of a result.",
+        Shown(words=("step", "nodes", "kind", "backwards", "place", "losses", "inputs", "parts"), left_out=("place",)),
+    ),
+    Fact(
         "repeated_nodes",
         "A step, and the nodes of its backward whose operators computed what an earlier operator had computed from the "
         "same inputs, in the form of `unused_gradients`.",

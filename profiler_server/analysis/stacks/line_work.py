@@ -1,7 +1,9 @@
 """The operators of the user's lines, and the time of these lines over the run.
 
 The samples of a detailed window are joined with its operators by time. In a window, a sample is taken about every
-millisecond. An operator belongs to the line of the sample that is nearest to its middle. A backward node belongs to the
+millisecond, or every few on a busy host. An operator belongs to the line of the sample that was taken in it. Without one,
+it belongs to the line of the operators that have the same neighbours, because a loop calls the same operators in the same
+order; else to the line of the sample that is nearest to its middle. A backward node belongs to the
 line of the operator that made it. PyTorch numbers the nodes: the operator that makes node n is the last operator with
 the number n. A gradient that is taken with its graph makes nodes, too, inside of the nodes that it runs.
 """
@@ -22,13 +24,13 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
 from profiler_server.analysis.recorded_facts import read_repeated_nodes, read_unused_gradients
 from profiler_server.analysis.stacks.frames import Frame, K, number_stacks
-from profiler_server.diagnosis.limits.stacks import JOINED_NS, LEAST_DENSE, UNUSED_PART, UNUSED_STEPS
+from profiler_server.diagnosis.limits.stacks import JOINED_NS, LEAST_DENSE, NEIGHBOURS_FRAC, UNUSED_PART, UNUSED_STEPS
 from profiler_server.facts.case import LineCourse, LineOperator, LineWork, RepeatedNodes
 from profiler_server.facts.steps import Steps, UnusedGradients, read_column
 
 _NODE = "autograd::engine::evaluate_function: "
 _COLUMNS = ("id", "track", "depth", "start_ns", "duration_ns", "name", "category", "sequence", "parent")
-_MOST_OPERATORS = 4
+_MOST_OPERATORS, _NEIGHBOURS = 4, 2
 
 
 def read_line_work(
@@ -67,7 +69,10 @@ def read_unused_share(rank: RankRun, unused: UnusedGradients) -> float | None:
 
 
 def read_repeated_time(rank: RankRun, repeated: RepeatedNodes) -> float | None:
-    """Return the time, in ns, of what the step computes again, with its backward; None without a window."""
+    """Return the time, in ns, of what the step computes again, with its backward; None without a window.
+
+    Nodes that ran before in the step count without the operators that made them.
+    """
     if rank.status("slices").state != "there":
         return None
     slices = rank.table("slices", (*_COLUMNS, "step"))
@@ -76,7 +81,8 @@ def read_repeated_time(rank: RankRun, repeated: RepeatedNodes) -> float | None:
     if not operators.num_rows:
         return None
     parts, weights = _part(operators), weigh_nodes(operators, repeated.nodes)
-    forward_ns = _sum_made(parts, weights, np.zeros(operators.num_rows, np.int64), 1)[0]
+    first = weigh_nodes(operators, [entry for entry in repeated.nodes if not entry[2]])
+    forward_ns = _sum_made(parts, first, np.zeros(operators.num_rows, np.int64), 1)[0]
     return float(forward_ns + weights @ parts.length)
 
 
@@ -149,6 +155,10 @@ def _join(
     of_operator[forward | making] = _take_nearest((start + length // 2)[forward | making], seen, of_sample)
     # Ranges of the user's may lie around operators: no operator is the parent of the outermost ones.
     outermost = forward & ~np.isin(pc.fill_null(operators["parent"], -1).to_numpy(), operators["id"].to_numpy())
+    of_operator[outermost] = _take_by_neighbours(parts, outermost, of_operator[outermost], seen, of_sample)
+    inner = np.flatnonzero(forward & ~outermost)
+    around = _find_outermost(start, length, outermost, inner)
+    of_operator[inner[around >= 0]] = of_operator[around[around >= 0]]
     of_node = np.where(maker >= 0, of_operator[maker], -1) + 1
     runner = _take_nearest((start + length // 2)[is_node], seen, of_sample) + 1
     apart = np.where(of_node == runner, 0, of_node)  # a line that runs what it made has the time in its own share
@@ -203,6 +213,28 @@ def _take_nearest(times: Ints, seen: Ints, of_sample: Ints) -> Ints:
     before = np.maximum(after - 1, 0)
     nearest = np.where(np.abs(seen[after] - times) < np.abs(times - seen[before]), after, before)
     return np.where(np.abs(seen[nearest] - times) <= JOINED_NS, of_sample[nearest], -1)
+
+
+def _take_by_neighbours(parts: _Parts, outermost: Mask, nearest: Ints, seen: Ints, of_sample: Ints) -> Ints:
+    """Return the line of each outermost operator, `nearest` where neither a sample in it nor its neighbours tell it."""
+    rows = np.flatnonzero(outermost)
+    order = np.argsort(parts.start[rows], kind="stable")
+    rows = rows[order]
+    if not len(rows):
+        return nearest
+    _, code = np.unique(parts.name[rows].astype(str), return_inverse=True)
+    padded = np.pad(code, _NEIGHBOURS, constant_values=-1)
+    around = np.lib.stride_tricks.sliding_window_view(padded, 2 * _NEIGHBOURS + 1)
+    _, alike = np.unique(around, axis=0, return_inverse=True)
+    at = np.searchsorted(parts.start[rows], seen, side="right") - 1
+    inside = (at >= 0) & (seen < (parts.start + parts.length)[rows][np.maximum(at, 0)])
+    votes = np.zeros((int(alike.max()) + 1, int(of_sample.max(initial=0)) + 1))
+    np.add.at(votes, (alike.ravel()[at[inside]], of_sample[inside]), 1)
+    most, clear = votes.argmax(1), votes.max(1) > NEIGHBOURS_FRAC * np.maximum(votes.sum(1), 1)
+    found = nearest.copy()
+    found[order] = np.where(clear[alike.ravel()], most[alike.ravel()], nearest[order])
+    found[order[at[inside]]] = of_sample[inside]
+    return found
 
 
 def _find_makers(sequence: Ints, start: Ints, depth: Ints, making: Mask, is_node: Mask) -> Ints:

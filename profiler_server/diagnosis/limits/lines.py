@@ -11,9 +11,15 @@ PATTERN_FRAC = 0.05
 MOST_HOT = 2
 """Most lines that are listed: a list of every part of a healthy step says nothing."""
 
-MODEL_WEIGHT = 0.5
+MODEL_WEIGHT, KNOWN_WEIGHT = 0.5, 2.0
 """The forward of a module has this weight in the order of lines without a pattern, because it is the purpose of a
-training."""
+training. A line with a pattern, or a setting to change, has the other weight."""
+
+
+def weigh_line(function: str, is_known: bool) -> float:
+    """Return the factor for the share of a line in the order of lines. `is_known`: it has a pattern."""
+    return KNOWN_WEIGHT if is_known else MODEL_WEIGHT if function.endswith(".forward") else 1.0
+
 
 LEAST_LINE_SAMPLES = 30
 """With fewer samples of the training thread, no line is listed. With more, the line's own interval decides whether it

@@ -27,6 +27,9 @@ LEAST_DENSE = 20
 JOINED_NS = 5_000_000
 """An operator belongs to the nearest sample of its window if that is at most this far away."""
 
+NEIGHBOURS_FRAC = 0.6
+"""Operators with the same neighbours belong to one line if it has more than this share of the samples in them."""
+
 UNUSED_STEPS = 3
 """Detailed steps in which unused gradients are looked for: `collector.signals.gradients.MOST_STEPS`."""
 

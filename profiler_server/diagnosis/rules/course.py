@@ -61,6 +61,8 @@ def _judge_drift(case: Case) -> Finding | Abstention | None:
         ),
         evidence=(STEPS_PAGE,) if spot is None else (STEPS_PAGE, FUNCTIONS),
         severity="info" if spot is None else "low",
+        subject=spot.subject if spot is not None else "",
+        least_step_ns=float(levels[0]) if spot is not None else None,
     )
 
 
@@ -273,8 +275,7 @@ def _judge_validation_share(case: Case) -> Finding | None:
     if share < limits.EVALUATION_FRAC:
         return None
     if not read_column(evaluation, "fetches").any() and evaluation["loader"].null_count == evaluation.num_rows:
-        text = describe(case, "validation_share.calls", calls=evaluation.num_rows, spent_ns=spent, share=share)
-        return Finding(text, severity="low")
+        return Finding(describe(case, "validation_share.calls", calls=evaluation.num_rows, spent_ns=spent, share=share))
     passes = len(case.steps.interruptions.of_kind("validation").start_ns)
     (entry, left_frac), now_ns = _choose_less(passes), spent + trained
     then_ns = trained + left_frac * spent

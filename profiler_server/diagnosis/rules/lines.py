@@ -38,14 +38,8 @@ def _judge_hot_lines(case: Case) -> tuple[Finding, ...]:
         return ()
     found = [(spot, _name_pattern(case, spot)) for spot in case.lines.hotspots]
     hot = [(spot, pattern) for spot, pattern in found if _is_hot(spot, pattern)]
-    hot.sort(key=lambda entry: (not entry[1], -_weigh(entry[0])))
+    hot.sort(key=lambda entry: -entry[0].whole_frac * limits.weigh_line(entry[0].function, bool(entry[1])))
     return tuple(_describe(case, spot, pattern) for spot, pattern in hot[: limits.MOST_HOT])
-
-
-def _weigh(spot: Hotspot) -> float:
-    """Return the share of the step by which lines are sorted. The forward of a module counts less, because a training
-    is there to run it."""
-    return spot.whole_frac * (limits.MODEL_WEIGHT if spot.function.endswith(".forward") else 1.0)
 
 
 def _is_busy(case: Case) -> bool:

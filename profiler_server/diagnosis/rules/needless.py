@@ -105,7 +105,7 @@ def _judge_padding(case: Case) -> Finding | None:
         case,
         "padding_waste" if is_fixed else "padding_waste.uneven",
         model=worst.model,
-        place=_name_call(case, worst),
+        place=_name_place(case, worst.place),
         useful=worst.useful_frac,
         padding=1.0 - worst.useful_frac,
         longest=worst.longest_frac,
@@ -137,17 +137,16 @@ def _join_lines(found: ModelCalls, calls: Sequence[ModelCalls]) -> ModelCalls:
     )
 
 
-def _name_call(case: Case, calls: ModelCalls) -> str:
-    """Return the place of a module's call as file:line, followed by the text of the line if known."""
+def _name_place(case: Case, place: str) -> str:
+    """Return a place as file:line, followed by the text of the line if known."""
     spots = case.lines.hotspots if case.lines is not None else ()
     lines = {f"{spot.file.rpartition('/')[2]}:{line.number}": line.text for spot in spots for line in spot.lines}
-    text = lines.get(calls.place, "")
-    return f"{calls.place}, `{text}`" if text else calls.place
+    return f"{place}, `{lines[place]}`" if lines.get(place) else place
 
 
 def _judge_repeated_call(case: Case) -> Finding | None:
     """A module computes what it has computed before: in the same step, or in an earlier one."""
-    judged = [_judge_operators(case), *(_judge_calls(case, calls) for calls in case.calls)]
+    judged = [_judge_operators(case), _judge_backwards(case), *(_judge_calls(case, calls) for calls in case.calls)]
     found = [entry for entry in judged if entry is not None]
     return max(found, key=lambda entry: entry[0], default=(0.0, None))[1]
 
@@ -174,6 +173,25 @@ def _judge_operators(case: Case) -> tuple[float, Finding] | None:
     return share * case.steps.mean_ns, Finding(text, what_if=what_if, doubt_frac=0.2, least_frac=0.6, subject=subject)
 
 
+def _judge_backwards(case: Case) -> tuple[float, Finding] | None:
+    """Judge backwards that run through the same nodes of a graph, and might be one."""
+    swept, in_model = case.swept, case.steps.share(*IN_MODEL)
+    share = min((swept.time_ns or 0.0) / case.steps.mean_ns, in_model) if swept is not None else 0.0
+    if swept is None or share < limits.REPEATED_FRAC:
+        return None
+    text = describe(
+        case,
+        f"repeated_call.{swept.kind}",
+        backwards=swept.backwards,
+        place=_name_place(case, swept.place),
+        share=share,
+    )
+    # How much is left of a Jacobian depends on the way in which it is taken.
+    doubt_frac, least_frac = (None, 0.3) if swept.kind == "parts" else (0.2, 0.6)
+    what_if = shorten_phases(case, IN_MODEL, share / in_model)
+    return share * case.steps.mean_ns, Finding(text, what_if=what_if, doubt_frac=doubt_frac, least_frac=least_frac)
+
+
 def _judge_calls(case: Case, calls: ModelCalls) -> tuple[float, Finding] | None:
     is_again = calls.again >= limits.OFTEN_FRAC * calls.looks
     forward_ns = case.steps.phases_ns["forward"]
@@ -186,7 +204,7 @@ def _judge_calls(case: Case, calls: ModelCalls) -> tuple[float, Finding] | None:
         case,
         "repeated_call" if is_again else "repeated_call.known",
         model=calls.model,
-        place=_name_call(case, calls),
+        place=_name_place(case, calls.place),
         spent_ns=spent_ns,
         share=spent_ns / case.steps.mean_ns,
         looks=calls.looks,

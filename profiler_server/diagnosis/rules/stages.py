@@ -196,7 +196,8 @@ def _judge_workers_take_processors(case: Case) -> Finding | Abstention | None:
     if batches is None or load is None or loader is None or not loader.num_workers or case.device.is_used:
         # With a device, the training thread mostly waits for the device, which hides its queue for processors.
         return None
-    if case.loading.is_input_bound or load.workers <= load.others:
+    is_late = case.loading.is_input_bound and case.loading.bottleneck.cause != "processor"
+    if is_late or load.workers <= load.others:
         return None  # late batches or other programs: other rules explain these
     if load.queued_frac is None:  # the queue may matter while most processors are in use
         is_full = case.demand_frac >= CAPPED_DEMAND_FRAC

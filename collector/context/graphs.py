@@ -1,0 +1,242 @@
+"""The graph of a backward: its nodes, and what of it is computed more than once.
+
+Operators that compute the same are found as compilers number values to share computations. Two nodes have the same value if they are of one kind and keep the same settings, the nodes of their inputs have the same
+values, and their other inputs are the same tensors. This takes some ten microseconds for a node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+LEAST_PARTS = 8
+"""The least number of parts of a result whose gradients are taken one by one, for them to count as a Jacobian."""
+_MOST_COMPARED = 64
+"""Most numbers of a tensor that are compared one by one."""
+_PLAIN = re.compile(
+    r"(?!Bernoulli|Binomial|Cauchy|Exponential|Geometric|LogNormal|Normal|Poisson|Random|Rrelu|Sample"
+    r"|StandardGamma|Uniform)\w+Backward\d+"
+)
+"""The nodes of PyTorch's own operators, which are types of `builtins`, without operators that draw random numbers."""
+_VIEWS = re.compile(
+    r"(Alias|AsStrided|Detach|Diagonal|Expand|Permute|ReshapeAlias|Select|Slice|Split|Squeeze|T|Transpose|Unbind|Unfold"
+    r"|Unsqueeze|UnsafeSplit|UnsafeView|View)Backward"
+)
+
+
+def find_edge(root: Any) -> Any:
+    return getattr(root, "grad_fn", None) or getattr(root, "node", None)
+
+
+def walk(roots: list[Any], most: int) -> list[tuple[Any, tuple[int, ...], Any]]:
+    """Return the nodes of the autograd graph behind `roots`, successors first: (node, indexes of the successors, leaf
+    that the node writes to).
+
+    Empty if the graph has more than `most` nodes.
+    """
+    places: dict[Any, int] = {}
+    found: list[tuple[Any, tuple[int, ...], Any]] = []
+    successors: dict[Any, list[Any]] = {}
+    stack = list(roots)
+    while stack:
+        node = stack[-1]
+        if node not in successors:
+            successors[node] = [after for after, _ in node.next_functions if after is not None]
+            stack.extend(after for after in successors[node] if after not in successors)
+            if len(successors) > most:
+                return []
+            continue
+        stack.pop()
+        if node not in places:
+            places[node] = len(found)
+            variable = getattr(node, "variable", None) if node.name() == "torch::autograd::AccumulateGrad" else None
+            found.append((node, tuple(places[after] for after in successors[node] if after in places), variable))
+    return found
+
+
+def mark_run(walked: Sequence[tuple[Any, tuple[int, ...], Any]], inputs: Iterable[Any]) -> list[bool]:
+    """Return for each node of `walk` whether a backward that asks for the gradients of `inputs` runs it: all nodes if
+    there are none.
+    """
+    wanted = {id(each) for each in inputs}
+    if not wanted:
+        return [True] * len(walked)
+    makers = {node for each in inputs if (node := find_edge(each)) is not None}
+    reaches: list[bool] = []
+    runs: list[bool] = []
+    for node, successors, variable in walked:
+        runs.append(any(reaches[place] for place in successors))
+        reaches.append(runs[-1] or node in makers or (variable is not None and id(variable) in wanted))
+    return runs
+
+
+def read_number(node: Any, variable: Any) -> int:
+    return -2 if variable is not None else int(node._sequence_nr())
+
+
+def join_ranges(classes: Mapping[int, int], time: int) -> Iterator[list[int]]:
+    first = last = kind = 0
+    for number in sorted(classes):
+        if kind and classes[number] != kind:
+            yield [first, last, time, kind]
+        if classes[number] != kind:
+            first, kind = number, classes[number]
+        last = number
+    if kind:
+        yield [first, last, time, kind]
+
+
+def find_repeats(nodes: Iterable[Any]) -> list[bool]:
+    """Return for each node whether an earlier node has the same value. A node follows the nodes of its inputs.
+
+    A node of an unknown kind, or with inputs that it does not keep, has a value of its own. Views are not counted,
+    because they compute nothing.
+    """
+    values: dict[Any, int] = {}
+    known: dict[Any, int] = {}
+    kept: dict[type, tuple[tuple[str, bool], ...]] = {}
+    for node in nodes:
+        value = len(values)
+        kind = type(node)
+        if kind not in kept:
+            kept[kind] = _list_kept(kind)
+        key = _describe_value(node, kept[kind], values)
+        values[node] = value if key is None else known.setdefault(key, value)
+    again = [value != place for place, value in enumerate(values.values())]
+    return [repeats and not _VIEWS.match(type(node).__name__) for node, repeats in zip(values, again, strict=True)]
+
+
+def _describe_value(node: Any, names: Iterable[tuple[str, bool]], values: Mapping[Any, int]) -> tuple[Any, ...] | None:
+    """Return what the value of a node depends on; None if it is not known."""
+    kind = type(node)
+    if kind.__module__ != "builtins" or not _PLAIN.fullmatch(kind.__name__):
+        return None
+    edges = [None if after is None else (values.get(after, -1), output) for after, output in node.next_functions]
+    others = edges.count(None)
+    kept: list[Any] = []
+    try:
+        for name, is_tensor in names:
+            if is_tensor and any(each.unpack_hook is not None for each in _take_each(getattr(node, "_raw" + name))):
+                return None  # the hook might compute the tensor again
+            for each in _take_each(getattr(node, name)):
+                if not hasattr(each, "requires_grad"):  # no tensor
+                    kept.append(each)
+                elif not each.requires_grad:  # other tensors are results, or inputs with a node
+                    others -= 1
+                    kept.append(_identify(each))
+        shapes = tuple((tuple(each.shape), each.dtype) for each in node._input_metadata)
+        key = (kind, tuple(edges), tuple(kept), shapes)
+        hash(key)
+    except (AttributeError, RuntimeError, TypeError):  # a kind that shows less, or a tensor that was changed or freed
+        return None
+    return key if others <= 0 else None
+
+
+def _list_kept(kind: type) -> tuple[tuple[str, bool], ...]:
+    """Return the attributes with what nodes of a kind keep for backward, and whether these are tensors."""
+    names = set(dir(kind))
+    return tuple((name, "_raw" + name in names) for name in sorted(names) if name.startswith("_saved_"))
+
+
+def _take_each(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def _identify(tensor: Any) -> tuple[Any, ...]:
+    """Return what is equal for equal tensors: the numbers of a small tensor on the host, else the place in memory."""
+    shape = tuple(tensor.shape), tensor.dtype, tensor.device
+    if tensor.device.type == "cpu" and tensor.numel() <= _MOST_COMPARED:
+        return (*shape, str(tensor.tolist()))
+    return (*shape, tensor.data_ptr(), tensor.stride(), tensor._version)
+
+
+@dataclass
+class _Group:
+    """Backwards that might be one. `calls` counts those that share nodes, by line; `nodes` maps how often a node ran
+    before to the nodes' numbers, with 2 for nodes that ran again in this group, 0 for others. `overlaps`: two backwards
+    ask for the gradient of the same input.
+    """
+
+    inputs: set[int] = field(default_factory=set)
+    overlaps: bool = False
+    calls: Counter[str] = field(default_factory=Counter)
+    ran: set[int] = field(default_factory=set)
+    nodes: dict[int, dict[int, int]] = field(default_factory=dict)
+
+    def add(self, inputs: set[int], place: str, runs: Sequence[tuple[int, int]]) -> None:
+        again = [number in self.ran for number, _ in runs]
+        self.calls[place] += any(again) or not self.ran
+        self.overlaps |= not self.inputs.isdisjoint(inputs)
+        self.inputs |= inputs
+        for (number, time), repeats in zip(runs, again, strict=True):
+            self.nodes.setdefault(time, {})[number] = 2 * repeats
+        self.ran.update(number for number, _ in runs)
+
+    @property
+    def repeated(self) -> int:
+        return sum(kind == 2 for classes in self.nodes.values() for kind in classes.values())
+
+
+class Sweeps:
+    """Backwards of a step that run through the same nodes and might be one: `losses` that add to the same gradients,
+    gradients of one result for different `inputs`, and gradients of the `parts` of a result, as in a Jacobian.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, Any], _Group] = {}
+        self._era = 0
+
+    def end(self) -> None:
+        """Note that gradients were used or cleared: later backwards do not add to them."""
+        self._era += 1
+
+    def add(
+        self, roots: Iterable[Any] | None, inputs: Iterable[Any], place: str, runs: Sequence[tuple[int, int]]
+    ) -> None:
+        """Note a backward at the line `place`. `runs` are the numbers of its nodes, and how often each ran before.
+
+        `roots` are the tensors of which gradients are taken with respect to `inputs`, None where gradients are added up.
+        """
+        asked = {id(each) for each in inputs}
+        keys: list[tuple[str, Any]] = [("losses", self._era)]
+        if roots is not None:
+            made = [(edge, getattr(root, "output_nr", 0)) for root in roots if (edge := find_edge(root)) is not None]
+            exact = tuple((edge._sequence_nr(), output) for edge, output in made)
+            keys = [("inputs", exact), ("parts", tuple(_strip_views(edge)._sequence_nr() for edge, _ in made))]
+        for key in keys:
+            self._groups.setdefault(key, _Group()).add(asked, place, runs)
+
+    def describe(self) -> dict[str, Any] | None:
+        """Return the fact of the kind of backwards with most nodes that ran again; None if no node did."""
+        kinds: dict[str, list[_Group]] = {}
+        for (kind, _), group in self._groups.items():
+            is_one = not group.overlaps if kind == "inputs" else kind == "losses" or group.calls.total() >= LEAST_PARTS
+            if is_one and group.repeated:
+                kinds.setdefault(kind, []).append(group)
+        counts = {kind: sum(group.repeated for group in groups) for kind, groups in kinds.items()}
+        if not counts:
+            return None
+        most = max(counts, key=counts.__getitem__)
+        if most == "parts" and 2 * counts.get("inputs", 0) >= counts["parts"]:
+            most = "inputs"
+        largest = max(kinds[most], key=lambda group: group.calls.total())
+        nodes: dict[int, dict[int, int]] = {}
+        for group in kinds[most]:
+            for time, classes in group.nodes.items():
+                nodes.setdefault(time, {}).update(classes)
+        return {
+            "nodes": [each for time in sorted(nodes) for each in join_ranges(nodes[time], time)],
+            "kind": most,
+            "backwards": largest.calls.total(),
+            "place": largest.calls.most_common(1)[0][0],
+        }
+
+
+def _strip_views(node: Any) -> Any:
+    """Return the node whose result the views before `node` show."""
+    while _VIEWS.match(type(node).__name__) and len(node.next_functions) == 1 and node.next_functions[0][0] is not None:
+        node = node.next_functions[0][0]
+    return node

@@ -1,0 +1,208 @@
+"""What is computed more than once is found in the graphs of backwards, and nothing else is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from collector.context.graphs import Sweeps, find_edge, find_repeats, mark_run, read_number, walk
+
+
+def order(root: Any) -> list[Any]:
+    """Return the nodes behind a root, each after the nodes of its inputs."""
+    found: dict[Any, None] = {}
+
+    def visit(node: Any) -> None:
+        if node is None or node in found:
+            return
+        for after, _ in node.next_functions:
+            visit(after)
+        found[node] = None
+
+    visit(root)
+    return list(found)
+
+
+def name_repeats(result: Tensor) -> list[str]:
+    nodes = order(result.grad_fn)
+    return [type(node).__name__ for node, again in zip(nodes, find_repeats(nodes), strict=True) if again]
+
+
+WEIGHT, OTHER = nn.Parameter(torch.randn(6, 6)), nn.Parameter(torch.randn(6, 6))
+BATCH, SHUFFLED = torch.randn(20, 6), torch.randn(20, 6)
+FORM = nn.Linear(6, 6)
+
+
+class Doubled(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, given: Tensor) -> Tensor:
+        return 2 * given
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return 2 * gradients[0]
+
+
+@pytest.mark.parametrize(
+    ("compute", "repeated"),
+    [
+        (lambda: BATCH @ WEIGHT + BATCH @ WEIGHT, ["MmBackward0"]),
+        (lambda: (BATCH @ WEIGHT).tanh() + (BATCH @ WEIGHT).tanh(), ["MmBackward0", "TanhBackward0"]),
+        (lambda: FORM(BATCH) + FORM(BATCH) + FORM(BATCH), ["AddmmBackward0", "AddmmBackward0"]),
+        (lambda: torch.exp(WEIGHT) @ OTHER + torch.exp(WEIGHT), ["ExpBackward0"]),
+        (lambda: WEIGHT[0] * torch.tensor(3.0) + WEIGHT[0] * torch.tensor(3.0), ["MulBackward0"]),
+        (lambda: BATCH @ WEIGHT + BATCH @ OTHER, []),
+        (lambda: BATCH @ WEIGHT + SHUFFLED @ WEIGHT, []),
+        (lambda: BATCH @ WEIGHT + BATCH.clone() @ WEIGHT, []),
+        (lambda: WEIGHT.sum(0) + WEIGHT.sum(1), []),
+        (lambda: WEIGHT.pow(2) + WEIGHT.pow(3), []),
+        (lambda: WEIGHT * 2 + WEIGHT * 3, []),
+        (lambda: (WEIGHT + 1) + (WEIGHT + 2), []),
+        (lambda: (WEIGHT - BATCH[:6]) + (WEIGHT - SHUFFLED[:6]), []),
+        (lambda: WEIGHT.T @ OTHER + WEIGHT.T, []),
+        (lambda: functional.dropout(WEIGHT) + functional.dropout(WEIGHT), []),
+        (lambda: torch.poisson(WEIGHT.abs()) + torch.normal(WEIGHT, 1.0) + torch.normal(WEIGHT, 1.0), []),
+        (lambda: Doubled.apply(WEIGHT) + Doubled.apply(WEIGHT), []),
+        (
+            lambda: (
+                functional.embedding(torch.tensor([1, 2]), WEIGHT) + functional.embedding(torch.tensor([1, 3]), WEIGHT)
+            ),
+            [],
+        ),
+        (
+            lambda: (
+                functional.embedding(torch.tensor([1, 2]), WEIGHT) + functional.embedding(torch.tensor([1, 2]), WEIGHT)
+            ),
+            ["EmbeddingBackward0"],
+        ),
+    ],
+)
+def test_the_same_operators_with_the_same_inputs_are_repeats(
+    compute: Callable[[], Tensor], repeated: list[str]
+) -> None:
+    assert name_repeats(compute()) == repeated
+
+
+def test_a_saved_tensor_with_a_hook_is_left_alone() -> None:
+    calls = []
+
+    def compute(given: Tensor) -> Tensor:
+        calls.append(1)
+        return (given @ WEIGHT).tanh() + (given @ WEIGHT).tanh()
+
+    result = checkpoint(compute, BATCH, use_reentrant=False)
+    assert name_repeats(result) == []
+    assert len(calls) == 1, "nothing was computed again to find out"
+
+
+def test_an_input_that_was_changed_since_is_no_repeat() -> None:
+    batch = BATCH.clone()
+    first = batch @ WEIGHT
+    batch.add_(1)
+    assert name_repeats(first + batch @ WEIGHT) == []
+
+
+def test_nodes_whose_tensors_were_freed_are_no_repeats() -> None:
+    result = (BATCH @ WEIGHT).tanh() + (BATCH @ WEIGHT).tanh()
+    result.sum().backward()
+    assert name_repeats(result) == []
+
+
+def sweep(step: Callable[[Sweeps], object]) -> dict[str, Any] | None:
+    """Return what is found in the backwards of a step."""
+    sweeps, times = Sweeps(), Counter[int]()
+    original = torch.autograd._engine_run_backward
+
+    def engine(roots: Any, *args: Any, **kwargs: Any) -> Any:
+        walked = walk([edge for root in roots if (edge := find_edge(root)) is not None], 1000)
+        inputs = args[3] or ()
+        numbers = [
+            read_number(node, variable)
+            for (node, _, variable), runs in zip(walked, mark_run(walked, inputs), strict=True)
+            if runs and variable is None
+        ]
+        sweeps.add(roots if inputs else None, inputs, "train.py:7", [(number, times[number]) for number in numbers])
+        times.update(numbers)
+        return original(roots, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (torch.autograd, torch.autograd.graph):
+            patch.setattr(module, "_engine_run_backward", engine)
+        patch.setattr(torch._tensor, "_engine_run_backward", engine, raising=False)
+        step(sweeps)
+    return sweeps.describe()
+
+
+def add_to_the_same(sweeps: Sweeps, ends: bool = False) -> None:
+    shared = (BATCH @ WEIGHT).tanh()
+    shared.sum().backward(retain_graph=True)
+    if ends:
+        sweeps.end()
+    shared.mean().backward()
+
+
+def take_in_turn(sweeps: Sweeps, parts: int = 1) -> None:
+    x, y = torch.randn(5, requires_grad=True), torch.randn(5, requires_grad=True)
+    made = torch.stack([x, y], 1) @ WEIGHT[:2]
+    for part in made.tanh().unbind(1)[:parts]:
+        for each in (x, y):
+            torch.autograd.grad(part, each, torch.ones_like(part), create_graph=True)
+
+
+def differentiate_twice(sweeps: Sweeps) -> None:
+    x = torch.randn(5, 1, requires_grad=True)
+    result = (x @ WEIGHT[:1]).tanh().sum(1, keepdim=True)
+    (slope,) = torch.autograd.grad(result.sum(), x, create_graph=True)
+    (bend,) = torch.autograd.grad(slope.sum(), x, create_graph=True)
+    bend.square().mean().backward()
+
+
+def take_a_jacobian(sweeps: Sweeps, rows: int) -> None:
+    torch.autograd.functional.jacobian(lambda given: given @ WEIGHT[:2, :1], torch.randn(rows, 2))
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "backwards"),
+    [
+        (add_to_the_same, "losses", 2),
+        (partial(add_to_the_same, ends=True), None, 0),
+        (take_in_turn, "inputs", 2),
+        (partial(take_in_turn, parts=3), "inputs", 2),
+        (differentiate_twice, None, 0),
+        (partial(take_a_jacobian, rows=4), None, 0),
+        (partial(take_a_jacobian, rows=12), "parts", 12),
+    ],
+)
+def test_backwards_that_run_through_the_same_nodes_and_might_be_one(
+    step: Callable[[Sweeps], object], kind: str | None, backwards: int
+) -> None:
+    found = sweep(step)
+    if kind is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert (found["kind"], found["backwards"], found["place"]) == (kind, backwards, "train.py:7")
+        assert any(entry[3] == 2 for entry in found["nodes"])
+        assert all(entry[2] for entry in found["nodes"] if entry[3] == 2), "a node runs first before it runs again"
+
+
+def test_a_backward_for_an_input_runs_only_what_leads_to_it() -> None:
+    x, y = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+    both = (x.exp() * y.tanh()).sum()
+    walked = walk([both.grad_fn], 100)
+
+    def name(*inputs: Tensor) -> set[str]:
+        runs = mark_run(walked, inputs)
+        return {type(node).__name__ for (node, _, _), each in zip(walked, runs, strict=True) if each}
+
+    assert name(x) == {"SumBackward0", "MulBackward0", "ExpBackward0"}
+    assert name(y) == {"SumBackward0", "MulBackward0", "TanhBackward0"}
+    assert name() >= name(x) | name(y)
