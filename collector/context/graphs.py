@@ -6,12 +6,20 @@ values, and their other inputs are the same tensors. This takes some ten microse
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+_SELECTIONS = re.compile(r"(Select|Slice|Index|IndexSelect)Backward\d+")
+_BY_ROW = re.compile(
+    r"(Addmm|Mm|View|UnsafeView|ReshapeAlias|T|Transpose|Clone|Relu|Gelu|Silu|Tanh|Sigmoid|LeakyRelu|Elu|Softplus"
+    r"|NativeLayerNorm|FusedRmsNorm|Mul|Div|Add|Sub|Exp|NativeDropout|ToCopy|Unsqueeze|Squeeze)Backward\d+"
+)
+"""Nodes that compute each row of their result from one row of their input, for rows of the last dimension."""
+MOST_USED_FRAC = 0.5
 LEAST_PARTS = 8
 """The least number of parts of a result whose gradients are taken one by one, for them to count as a Jacobian."""
 _MOST_COMPARED = 64
@@ -109,6 +117,57 @@ def find_repeats(nodes: Iterable[Any]) -> list[bool]:
     return [repeats and not _VIEWS.match(type(node).__name__) for node, repeats in zip(values, again, strict=True)]
 
 
+@dataclass(frozen=True)
+class Spare:
+    """Nodes whose results are mostly dropped, as marks in the order of `walk`, and the share that is used."""
+
+    marks: tuple[bool, ...]
+    used_frac: float
+
+
+def find_spare(walked: Sequence[tuple[Any, tuple[int, ...], Any]]) -> Spare | None:
+    """Return the nodes of which only some rows are used, because a selection follows: all that they compute for a row
+    depends on that row alone, so the selection could come first. None if there is no such node.
+
+    Of several selections, the one with most nodes before it counts.
+    """
+    consumers: list[list[int]] = [[] for _ in walked]
+    for place, (_, successors, _) in enumerate(walked):
+        for after in successors:
+            consumers[after].append(place)
+    found = [
+        Spare(marks, used)
+        for place, (node, _, _) in enumerate(walked)
+        if (used := _measure_selection(node)) <= MOST_USED_FRAC and any(marks := _mark_before(walked, consumers, place))
+    ]
+    return max(found, key=lambda each: sum(each.marks), default=None)
+
+
+def _measure_selection(node: Any) -> float:
+    """Return the share of its input that a selection of rows keeps; 1 for any other node."""
+    if not _SELECTIONS.fullmatch(type(node).__name__):
+        return 1.0
+    try:
+        before = [int(size) for size in node._saved_self_sym_sizes]
+        after = [int(size) for size in node._input_metadata[0].shape]
+    except (AttributeError, RuntimeError, TypeError):
+        return 1.0
+    if not before or not after or before[-1] != after[-1]:  # a choice among the features
+        return 1.0
+    return math.prod(after) / max(math.prod(before), 1)
+
+
+def _mark_before(
+    walked: Sequence[tuple[Any, tuple[int, ...], Any]], consumers: Sequence[Sequence[int]], selection: int
+) -> tuple[bool, ...]:
+    marks = [False] * len(walked)
+    for place in range(selection - 1, -1, -1):
+        node, _, variable = walked[place]
+        if variable is None and consumers[place] and _BY_ROW.fullmatch(type(node).__name__):
+            marks[place] = all(after == selection or marks[after] for after in consumers[place])
+    return tuple(marks)
+
+
 def _describe_value(node: Any, names: Iterable[tuple[str, bool]], values: Mapping[Any, int]) -> tuple[Any, ...] | None:
     """Return what the value of a node depends on; None if it is not known."""
     kind = type(node)
@@ -139,6 +198,19 @@ def _list_kept(kind: type) -> tuple[tuple[str, bool], ...]:
     """Return the attributes with what nodes of a kind keep for backward, and whether these are tensors."""
     names = set(dir(kind))
     return tuple((name, "_raw" + name in names) for name in sorted(names) if name.startswith("_saved_"))
+
+
+def list_saved(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Yield the tensors that nodes keep for backward, without those that a hook may compute again."""
+    names = {kind: _list_kept(kind) for kind in {type(node) for node in nodes}}
+    for node in nodes:
+        for name in (name for name, is_tensor in names[type(node)] if is_tensor):
+            try:
+                raws = _take_each(getattr(node, "_raw" + name))
+                found = _take_each(getattr(node, name)) if all(raw.unpack_hook is None for raw in raws) else ()
+            except (AttributeError, RuntimeError):  # a tensor that was changed or freed
+                continue
+            yield from (each for each in found if hasattr(each, "requires_grad"))
 
 
 def _take_each(value: Any) -> tuple[Any, ...]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from collector.context.hooks import find_place, find_tracer, skip_code, stop_calling
+from collector.context.numbers import take_some, view_numbers
 from collector.context.signals import Signal, SignalContext
 from collector.edge import hide_frames, log_failure
 
@@ -128,7 +129,7 @@ class CallLook:
         place = self.places.setdefault(key, Place())
         place.calls += 1
         place.looks.add(self.step)
-        arrays = [array for tensor in _list_tensors(given) if (array := _view(tensor)) is not None]
+        arrays = [array for tensor in _list_tensors(given) if (array := view_numbers(tensor)) is not None]
         found = find_in_call(arrays)
         place.padded += found is not None
         place.useful += found.useful_frac if found is not None else 1.0
@@ -142,7 +143,7 @@ class CallLook:
 
     def _compare(self, place: Place, took_ns: int, module: Any, arrays: Sequence[Any], results: Sequence[Any]) -> None:
         """Compare a call with the other calls of its step, and its rows with the rows of other steps."""
-        outputs = [array for tensor in results if (array := _view(tensor)) is not None]
+        outputs = [array for tensor in results if (array := view_numbers(tensor)) is not None]
         if not arrays or not outputs or not _varies(outputs[0]):
             return
         whole = id(module), *map(_sample, arrays), *map(_sample, outputs)
@@ -209,7 +210,7 @@ def _count_positions(arrays: Sequence[npt.NDArray[Any]]) -> int:
 
 
 def _is_mask(array: npt.NDArray[Any]) -> bool:
-    some = _take_some(array)
+    some = take_some(array, MOST_SAMPLED)
     return bool(((some == some.min()) | (some == some.max())).all())
 
 
@@ -274,24 +275,8 @@ def _list_tensors(value: Any, depth: int = 2) -> Iterator[Any]:
             yield from _list_tensors(each, depth - 1)
 
 
-def _view(tensor: Any) -> npt.NDArray[Any] | None:
-    """Return the numbers of a tensor without a copy; None if this is not possible."""
-    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.dtype is torch.bfloat16:
-        return None
-    if not tensor.numel() or tensor.is_conj() or tensor.is_neg():
-        return None
-    array: npt.NDArray[Any] = (tensor.detach() if tensor.requires_grad else tensor).numpy()
-    return array
-
-
-def _take_some(array: npt.NDArray[Any], most: int = MOST_SAMPLED) -> npt.NDArray[Any]:
-    # The stride shares no factor with usual sizes, so that the values come from all rows and columns.
-    every = max(array.size // most, 1) | 1
-    return array.flat[: most * every : every]
-
-
 def _sample(array: npt.NDArray[Any]) -> tuple[Any, ...]:
-    return array.shape, str(array.dtype), hash(_take_some(array).tobytes())
+    return array.shape, str(array.dtype), hash(take_some(array, MOST_SAMPLED).tobytes())
 
 
 def hash_rows(arrays: Sequence[npt.NDArray[Any]], outputs: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
@@ -315,7 +300,7 @@ def hash_rows(arrays: Sequence[npt.NDArray[Any]], outputs: Sequence[npt.NDArray[
 def _take_rows(array: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
     """Return some numbers of each of the first `count` rows; with `count` 0, of the whole array as one row."""
     if not count:
-        return _take_some(array, MOST_OF_ROW)[None]
+        return take_some(array, MOST_OF_ROW)[None]
     size = array[0].size
     every = max(size // MOST_OF_ROW, 1) | 1
     if array.flags.c_contiguous:
@@ -329,8 +314,8 @@ def hash_parameters(module: Any) -> int:
 
     The version counters of the parameters are not enough: fused updates and assignments to `.data` do not change them.
     """
-    views = map(_view, itertools.islice(module.parameters(), MOST_PARAMETERS))
-    return hash(b"".join(_take_some(view, MOST_OF_PARAMETER).tobytes() for view in views if view is not None))
+    views = map(view_numbers, itertools.islice(module.parameters(), MOST_PARAMETERS))
+    return hash(b"".join(take_some(view, MOST_OF_PARAMETER).tobytes() for view in views if view is not None))
 
 
 def _round(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -342,7 +327,7 @@ def _round(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _varies(array: npt.NDArray[Any], most: int = MOST_SAMPLED) -> bool:
     import numpy as np
 
-    return len(np.unique(_take_some(array, most))) >= LEAST_VALUES
+    return len(np.unique(take_some(array, most))) >= LEAST_VALUES
 
 
 class CallsSignal(Signal):

@@ -1,6 +1,6 @@
 """Find wasted gradients: a backward computes them, but no update uses them. They are cleared unused, or stay for ever.
 Find repeated computations, too: operators of a forward with the same inputs as an earlier operator of this forward, and
-several backwards through the same nodes.
+several backwards through the same nodes. Of the tensors that a backward keeps, some numbers are read, to find subnormals.
 
 During the steps of the first detailed window, the graph of each backward is walked once before the backward runs. This
 takes about a microsecond for a node. Nothing is hooked and no tensor is kept. Updates, calls of `zero_grad`, and
@@ -22,8 +22,20 @@ from typing import Any
 
 import torch
 
-from collector.context.graphs import Sweeps, find_edge, find_repeats, join_ranges, mark_run, read_number, walk
+from collector.context.graphs import (
+    Spare,
+    Sweeps,
+    find_edge,
+    find_repeats,
+    find_spare,
+    join_ranges,
+    list_saved,
+    mark_run,
+    read_number,
+    walk,
+)
 from collector.context.hooks import find_place, find_tracer, is_backward_compiled, skip_code, stop_calling
+from collector.context.numbers import count_subnormals, take_some, view_numbers
 from collector.context.signals import SETTLED_STEP, Signal, SignalContext
 from collector.edge import hide_frames
 
@@ -39,8 +51,8 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MOST_FRAMES, _MOST_NAMES = 64, 2_000
 _REPEATED_STEP = 1
 """The index of the examined step in which repeated computations are looked for."""
-_MOST_NUMBERED = 5_000
-"""Most nodes of a backward whose values are numbered."""
+_MOST_NUMBERED, _MOST_READ = 5_000, 64
+"""Most nodes of a backward whose values are numbered, and most numbers that are read of a tensor."""
 
 
 @dataclass
@@ -88,6 +100,9 @@ class GradientLook:
         self.steps = 0
         self._repeats: dict[int, dict[int, int]] = {}
         self.sweeps = Sweeps()
+        self.spare: dict[str, Any] = {}
+        self.read = self.subnormal = 0
+        self._places: set[tuple[int, int]] = set()
 
     def backward_starts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if is_backward_compiled():
@@ -113,10 +128,12 @@ class GradientLook:
             self._unsure.add(-1)
         self._backwards.append(kept)
         if self.steps == _REPEATED_STEP and len(walked) <= _MOST_NUMBERED:
+            self._count_subnormals([node for node, _, _ in walked])
             again = find_repeats([node for node, _, _ in walked])
             for entry, repeats in zip(kept, again, strict=True):
                 if entry.leaf is None and not entry.time:
                     self._repeats.setdefault(at, {})[entry.number] = 2 * repeats
+            self._note_spare(kept, find_spare(walked))
         if self.steps == _REPEATED_STEP and (is_whole or not accumulates):
             ran = [(entry.number, entry.time) for entry in kept if entry.leaf is None and entry.runs]
             place = find_place(sys._getframe(1), (_TORCH, _OURS))
@@ -175,6 +192,23 @@ class GradientLook:
             "held": sum(each.numel() for each in unused if id(each) in self._updated),
             "nodes": [] if -1 in self._unsure else self._list_needless(held | unheld),
         }
+
+    def _count_subnormals(self, nodes: list[Any]) -> None:
+        for tensor in list_saved(nodes):
+            place = tensor.data_ptr(), tensor.numel()
+            if place in self._places or (array := view_numbers(tensor)) is None:
+                continue
+            self._places.add(place)
+            some = take_some(array, _MOST_READ)
+            self.read += len(some)
+            self.subnormal += count_subnormals(some)
+
+    def _note_spare(self, nodes: list[_Node], spare: Spare | None) -> None:
+        if spare is not None and sum(spare.marks) > self.spare.get("count", 0):
+            pairs = zip(nodes, spare.marks, strict=True)
+            classes = {node.number: 2 * mark for node, mark in pairs if node.leaf is None and not node.time}
+            ranges = list(join_ranges(classes, 0))
+            self.spare = {"count": sum(spare.marks), "nodes": ranges, "used_frac": round(spare.used_frac, 4)}
 
     def list_repeats(self) -> list[list[int]]:
         """Return ranges of autograd nodes whose operators computed what an earlier operator had computed, in the form of
@@ -326,6 +360,12 @@ class UnusedGradientsSignal(Signal):
             with self._context.shielded(self.name):
                 if repeats := self._look.list_repeats():
                     self._context.add_fact("repeated_nodes", {"step": self._first + _REPEATED_STEP, "nodes": repeats})
+                if spare := self._look.spare:
+                    noted = {"nodes": spare["nodes"], "used_frac": spare["used_frac"]}
+                    self._context.add_fact("spare_nodes", {"step": self._first + _REPEATED_STEP, **noted})
+                if self._look.subnormal:
+                    read, subnormal = self._look.read, self._look.subnormal
+                    self._context.add_fact("subnormals", {"read": read, "subnormal": subnormal})
                 if swept := self._look.sweeps.describe():
                     self._context.add_fact("repeated_backwards", {"step": self._first + _REPEATED_STEP, **swept})
                 found = self._look.finish(self._optimizers)

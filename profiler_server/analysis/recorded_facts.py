@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct, field
 
-from profiler_server.facts.case import RepeatedBackwards, RepeatedNodes
 from profiler_server.facts.loading import SamplerTimes
+from profiler_server.facts.machine import RepeatedBackwards, RepeatedNodes, SpareNodes
 from profiler_server.facts.steps import Logged, ModelCalls, UnusedGradients
 
 _MOST_NODES, _MOST_TEXT = 4096, 120
@@ -47,6 +47,16 @@ class _Unused(_Nodes, kw_only=True):
     parameters: Some
     updated: Count
     held: Count = 0
+
+
+class _Spare(_Nodes, kw_only=True):
+    used_frac: Annotated[float, Meta(ge=0.0, le=1.0)]
+
+
+def read_spare_nodes(facts: Mapping[str, Any]) -> SpareNodes | None:
+    """Return the operators whose results are mostly dropped; None if there are none, or if nothing was recorded."""
+    found = _take(facts.get("spare_nodes"), _Spare)
+    return SpareNodes(found.step, tuple(found.nodes), None, found.used_frac) if found and found.nodes else None
 
 
 class _Backwards(_Nodes, kw_only=True):

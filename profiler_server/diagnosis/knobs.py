@@ -239,9 +239,11 @@ def _flush_subnormals(case: Case, asked: Asked) -> Iterator[Change]:
     if case.device.is_used:
         return
     is_slow = case.steps.kinds.slow_products_frac >= LARGE_PART_FRAC and case.host.others_frac < NOISY_FRAC
-    share = case.steps.share(*COMPUTING) * (1.0 if is_slow else limits.SUBNORMAL_FRAC)  # they slow all operators down
+    is_seen = case.manifest.subnormal_frac >= limits.SEEN_SUBNORMAL_FRAC
+    # They slow all operators down.
+    share = case.steps.share(*COMPUTING) * (1.0 if is_slow or is_seen else limits.SUBNORMAL_FRAC)
     code, change = "torch.set_flush_denormal(True)", {"flush_denormal": True}
-    look = "subnormals" if is_slow else ""
+    look = "subnormals_seen" if is_seen else "subnormals" if is_slow else ""
     yield Change("flush_denormal", "subnormals flushed to zero", change, code, share, look=look)
 
 

@@ -47,6 +47,7 @@ from profiler_server.analysis.recorded_facts import (
     read_repeated_nodes,
     read_sampler,
     read_source_lines,
+    read_spare_nodes,
     read_unused_gradients,
 )
 from profiler_server.analysis.replay.critical import find_critical_path
@@ -59,7 +60,7 @@ from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.bottleneck import find_limit, measure_demand, read_readiness
 from profiler_server.diagnosis.deriving import derive, name_samples
 from profiler_server.diagnosis.limits.course import DRIFT_PARTS
-from profiler_server.facts.case import Case, Lines, RepeatedNodes
+from profiler_server.facts.case import Case, Lines
 from profiler_server.facts.job import Peer, Ranks, RankVerdict, Slow
 from profiler_server.facts.loading import BatchTimes, LoaderArguments, Loading, SamplerTimes
 from profiler_server.facts.machine import (
@@ -71,6 +72,7 @@ from profiler_server.facts.machine import (
     HostWaits,
     Overhead,
     RankNotes,
+    RepeatedNodes,
     Replayed,
 )
 from profiler_server.facts.steps import (
@@ -135,6 +137,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         anomaly=read_or(None, read_anomaly_work, rank) if manifest.facts.get("anomaly_mode") is True else None,
         unused=_measure_unused(rank),
         repeated=_measure_repeated(rank, read_repeated_nodes(manifest.facts)),
+        spare=_measure_repeated(rank, read_spare_nodes(manifest.facts)),
         swept=_measure_repeated(rank, read_repeated_backwards(manifest.facts)),
         calls=_measure_calls(rank),
     )

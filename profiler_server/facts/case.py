@@ -10,7 +10,7 @@ from collector.estimating.model import LoopModel
 from profiler_server.diagnosis.limits.facts import CAPPED_DEMAND_FRAC, CAPPED_NEED, MIN_ACCUMULATED, QUEUED_FRAC
 from profiler_server.facts.job import Ranks
 from profiler_server.facts.loading import Loading
-from profiler_server.facts.machine import Device, Host, RankNotes
+from profiler_server.facts.machine import Device, Host, RankNotes, RepeatedBackwards, RepeatedNodes, SpareNodes
 from profiler_server.facts.steps import (
     AnomalyWork,
     ModelCalls,
@@ -79,7 +79,8 @@ class LineWork:
 
     `operator_frac` is the share of the hotspot's time in operators; the rest of its time is Python. `backward_frac` is
     the share of all backward time that computes gradients of these operators outside of the hotspot, `unused_frac` that
-    of gradients nobody uses. `again_frac` is the hotspot's share of all repeated computations."""
+    of gradients nobody uses. `again_frac` and `spare_frac` are the hotspot's shares of all repeated computations, and of
+    all whose results are mostly dropped."""
 
     operators: tuple[LineOperator, ...]
     calls: float
@@ -88,6 +89,7 @@ class LineWork:
     backward_frac: float
     unused_frac: float = 0.0
     again_frac: float = 0.0
+    spare_frac: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -189,27 +191,6 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class RepeatedNodes:
-    """Backward nodes of the step `step` whose operators computed what an earlier operator of the forward had computed.
-
-    `nodes` are ranges as in `UnusedGradients`. `time_ns` is their time in the step, None if no window shows it."""
-
-    step: int
-    nodes: tuple[tuple[int, int, int, int], ...]
-    time_ns: float | None = None
-
-
-@dataclass(frozen=True)
-class RepeatedBackwards(RepeatedNodes):
-    """Nodes that run again in `backwards` backwards of a step, called at the line `place`, which might be one: of
-    `losses` that are added up, of one result for different `inputs`, or of the `parts` of one result."""
-
-    kind: Literal["losses", "inputs", "parts"] = "losses"
-    backwards: int = 2
-    place: str = ""
-
-
-@dataclass(frozen=True)
 class Case:
     """A rank of a run as the rules see it. `loading` is the loader for which the steps wait longest; `other_loadings`
     are the other loaders that feed the steps.
@@ -229,6 +210,7 @@ class Case:
     unused: UnusedGradients | None = None
     repeated: RepeatedNodes | None = None
     swept: RepeatedBackwards | None = None
+    spare: SpareNodes | None = None
     calls: tuple[ModelCalls, ...] = ()
 
     @property

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from profiler_server.diagnosis.limits.facts import BUSIER_FRAC, DISPATCH_FRAC, MOST_ERROR_FRAC
 
@@ -342,6 +342,42 @@ class RankNotes:
     switched: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def subnormal_frac(self) -> float:
+        """The share of subnormal numbers among those that were read of what backwards keep; 0 if none were read."""
+        noted = self.facts.get("subnormals")
+        counts = [noted.get(name) for name in ("subnormal", "read")] if isinstance(noted, Mapping) else []
+        found = [count for count in counts if isinstance(count, int) and count > 0]
+        return min(found[0] / found[1], 1.0) if len(found) == 2 else 0.0
+
+    @property
     def lacks_steps(self) -> bool:
         """Whether the rank is a trace without steps. Its one step then lasts from its first kernel to its last."""
         return any(warning.code == "trace_without_steps" for warning in self.warnings)
+
+
+@dataclass(frozen=True)
+class RepeatedNodes:
+    """Backward nodes of the step `step` whose operators computed what an earlier operator of the forward had computed.
+
+    `nodes` are ranges as in `UnusedGradients`. `time_ns` is their time in the step, None if no window shows it."""
+
+    step: int
+    nodes: tuple[tuple[int, int, int, int], ...]
+    time_ns: float | None = None
+
+
+@dataclass(frozen=True)
+class RepeatedBackwards(RepeatedNodes):
+    """Nodes that run again in `backwards` backwards of a step, called at the line `place`, which might be one: of
+    `losses` that are added up, of one result for different `inputs`, or of the `parts` of one result."""
+
+    kind: Literal["losses", "inputs", "parts"] = "losses"
+    backwards: int = 2
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class SpareNodes(RepeatedNodes):
+    """Nodes whose operators computed rows of which a selection then kept the share `used_frac`."""
+
+    used_frac: float = 1.0

@@ -133,8 +133,19 @@ FACTS: tuple[Fact, ...] = (
     ),
     Fact("source_lines", "The text of the user's lines with most samples of stacks, by file and line."),
     Fact("source_sums", "A checksum of each line of those files, four hexadecimal digits each."),
+    Fact(
+        "spare_nodes",
+        "A step, the nodes of its backward whose operators computed rows of which a selection then kept the share "
+        "`used_frac`, in the form of `unused_gradients`.",
+        Shown(words=("step", "nodes", "used_frac")),
+    ),
     Fact("standing", "For how long the rank has stood still while it records, and after how long that counts.", _PLACE),
     Fact("standstills", "The longest standstills that the job got over.", _PLACE),
+    Fact(
+        "subnormals",
+        "Numbers that were read of the tensors that the backwards of a step keep, and how many of them are subnormal.",
+        Shown(words=("read", "subnormal")),
+    ),
     Fact(
         "triggers",
         "Windows that were asked for by what the steps did, and why.",

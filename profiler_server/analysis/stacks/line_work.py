@@ -22,10 +22,11 @@ import pyarrow.compute as pc
 from collector.format.intervals import Floats, Ints, Mask
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
-from profiler_server.analysis.recorded_facts import read_repeated_nodes, read_unused_gradients
+from profiler_server.analysis.recorded_facts import read_repeated_nodes, read_spare_nodes, read_unused_gradients
 from profiler_server.analysis.stacks.frames import Frame, K, number_stacks
 from profiler_server.diagnosis.limits.stacks import JOINED_NS, LEAST_DENSE, NEIGHBOURS_FRAC, UNUSED_PART, UNUSED_STEPS
-from profiler_server.facts.case import LineCourse, LineOperator, LineWork, RepeatedNodes
+from profiler_server.facts.case import LineCourse, LineOperator, LineWork
+from profiler_server.facts.machine import RepeatedNodes
 from profiler_server.facts.steps import Steps, UnusedGradients, read_column
 
 _NODE = "autograd::engine::evaluate_function: "
@@ -48,11 +49,9 @@ def read_line_work(
         return {}
     steps = sum(window.last_step - window.first_step + 1 for window in rank.manifest.windows)
     names, of_sample = number_stacks(trainer, find_key)
-    unused, repeated = read_unused_gradients(rank.manifest.facts), read_repeated_nodes(rank.manifest.facts)
-    weights = (
-        weigh_nodes(operators, unused.nodes if unused is not None else ()),
-        weigh_nodes(operators, repeated.nodes if repeated is not None else ()),
-    )
+    kinds = (read_unused_gradients, read_repeated_nodes, read_spare_nodes)
+    noted = [read(rank.manifest.facts) for read in kinds]
+    weights = [weigh_nodes(operators, each.nodes if each is not None else ()) for each in noted]
     return _join(operators, weights, trainer["start_ns"].to_numpy(), of_sample, names, max(steps, 1))
 
 
@@ -146,7 +145,7 @@ def _sum_made(parts: _Parts, weights: Floats, group: Ints, groups: int) -> Float
 
 
 def _join(
-    operators: pa.Table, weights: tuple[Floats, Floats], seen: Ints, of_sample: Ints, names: Sequence[K], steps: int
+    operators: pa.Table, weights: Sequence[Floats], seen: Ints, of_sample: Ints, names: Sequence[K], steps: int
 ) -> dict[K, LineWork]:
     parts = _part(operators)
     name, start, length, is_node = parts.name, parts.start, parts.length, parts.is_node
@@ -164,8 +163,9 @@ def _join(
     apart = np.where(of_node == runner, 0, of_node)  # a line that runs what it made has the time in its own share
     backward = np.bincount(apart, length[is_node], len(names) + 1)[1:]
     # The last place is for stacks without a key.
-    unused, again = (np.bincount(of_node, (each * length)[is_node], len(names) + 2)[1:] for each in weights)
-    repeated = again + _sum_made(parts, weights[1], of_operator, len(names) + 1)
+    unused, *rest = (np.bincount(of_node, (each * length)[is_node], len(names) + 2)[1:] for each in weights)
+    made = (_sum_made(parts, each, of_operator, len(names) + 1) for each in weights[1:])
+    again, spare = (ours / max(float(ours.sum()), 1.0) for ours in map(np.add, rest, made))
     in_backward = max(int(length[is_node].sum()), 1)
     called_by = _find_outermost(start, length, outermost, maker)
     backward_ns = np.bincount(called_by[called_by >= 0], length[is_node][called_by >= 0], len(name))
@@ -181,7 +181,8 @@ def _join(
             operator_frac=float(inside[mine].mean()) if mine.any() else 0.0,
             backward_frac=float(backward[code]) / in_backward,
             unused_frac=float(unused[code]) / in_backward,
-            again_frac=float(repeated[code]) / max(float(repeated.sum()), 1.0),
+            again_frac=float(again[code]),
+            spare_frac=float(spare[code]),
         )
     return found
 

@@ -21,6 +21,10 @@ TINY_WORK_FRAC = 0.5
 SUBNORMAL_FRAC = 0.25
 """Share of computing that flushing is taken to govern. Subnormal numbers are rare, so commoner settings are tried first."""
 
+SEEN_SUBNORMAL_FRAC = 0.005
+"""Subnormal numbers are worth a look from this share of the numbers that were read. An instruction works on eight numbers
+at once, and one of them that is subnormal makes it some 20 times as long."""
+
 LARGE_FLOPS = 10_000_000
 """A product of matrices of fewer operations is not judged by its rate, because it is mostly overhead."""
 

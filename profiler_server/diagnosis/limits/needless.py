@@ -44,5 +44,9 @@ condition."""
 REPEATED_FRAC = 0.05
 """Repeated calls and operators are reported if they take this share of the step."""
 
+SPARE_FRAC = 0.12
+"""Rows that are computed and dropped are reported if they take this share of the step. The last block of a transformer
+computes them on purpose, where only one position is read."""
+
 REPEATED_LINE_FRAC = 0.5
 """A line is named if it has at least this share of the repeated operators."""

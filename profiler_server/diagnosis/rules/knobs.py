@@ -23,6 +23,7 @@ def _describe(case: Case, change: Change) -> Finding:
         code=change.code,
         share=change.bound_frac,
         kinds=case.steps.kinds,
+        subnormal=case.manifest.subnormal_frac,
         by=" (`profiler-run --try`)" if change.change and not case.is_imported else "",
     )
     least_ns = max(1.0 - change.bound_frac, 0.0) * case.steps.mean_ns

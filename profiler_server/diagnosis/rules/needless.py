@@ -83,6 +83,28 @@ def _name_line(spot: Hotspot) -> str:
     return f"{where}, `{spot.lines[0].text}`" if spot.lines[0].text else where
 
 
+def _judge_spare(case: Case) -> Finding | None:
+    """Operators compute rows that are dropped: a selection comes after them, and could come before."""
+    spare, in_model = case.spare, case.steps.share(*IN_MODEL)
+    if spare is None or spare.time_ns is None:
+        return None
+    share = min((1.0 - spare.used_frac) * spare.time_ns / case.steps.mean_ns, in_model)
+    if share < limits.SPARE_FRAC:
+        return None
+    most = _find_most(case, lambda work: work.spare_frac, limits.REPEATED_LINE_FRAC)
+    text = describe(
+        case,
+        "late_selection",
+        name=most.name if most is not None else "The forward",
+        line=_name_line(most) if most is not None else "the forward",
+        used=spare.used_frac,
+        share=share,
+    )
+    what_if = shorten_phases(case, IN_MODEL, share / in_model)
+    subject = most.subject if most is not None else ""
+    return Finding(text, what_if=what_if, doubt_frac=0.2, least_frac=0.6, subject=subject)
+
+
 def _judge_padding(case: Case) -> Finding | None:
     """Much of each batch is padding, and the model computes with it as with all else."""
     padded = [
@@ -217,6 +239,7 @@ def _judge_calls(case: Case, calls: ModelCalls) -> tuple[float, Finding] | None:
 
 RULES = (
     Rule("needless_grad", knob="grad", effort="flag", judge=_judge_needless_grad),
+    Rule("late_selection", knob="selection", effort="code", judge=_judge_spare),
     Rule("padding_waste", knob="padding", effort="code", judge=_judge_padding),
     Rule("repeated_call", knob="repeated", effort="code", judge=_judge_repeated_call),
 )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from collector.context.graphs import Sweeps, find_edge, find_repeats, mark_run, read_number, walk
+from collector.context.graphs import Sweeps, find_edge, find_repeats, find_spare, mark_run, read_number, walk
 
 
 def order(root: Any) -> list[Any]:
@@ -206,3 +206,40 @@ def test_a_backward_for_an_input_runs_only_what_leads_to_it() -> None:
     assert name(x) == {"SumBackward0", "MulBackward0", "ExpBackward0"}
     assert name(y) == {"SumBackward0", "MulBackward0", "TanhBackward0"}
     assert name() >= name(x) | name(y)
+
+
+HEAD = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 5))
+MIX = nn.GRU(6, 6, batch_first=True)
+WORDS = torch.randn(4, 10, 6)
+
+
+@pytest.mark.parametrize(
+    ("compute", "used_frac"),
+    [
+        (lambda: HEAD(MIX(WORDS)[0])[:, -1], 0.1),
+        (lambda: HEAD(MIX(WORDS)[0])[:, :2], 0.2),
+        (lambda: HEAD(MIX(WORDS)[0])[torch.rand(4, 10) > 2.0], 0.0),
+        (lambda: HEAD(MIX(WORDS)[0][:, -1]), None),
+        (lambda: HEAD(MIX(WORDS)[0])[:, 1:], None),
+        (lambda: HEAD(MIX(WORDS)[0])[..., :1], None),
+        (lambda: HEAD(MIX(WORDS)[0]).mean(1), None),
+        (lambda: HEAD(MIX(WORDS)[0])[:, 0].sum() + HEAD(WORDS)[:, 0].sum(), 0.1),
+        (lambda: MIX(WORDS)[0][:, -1], None),
+    ],
+)
+def test_rows_that_are_computed_and_dropped(compute: Callable[[], Tensor], used_frac: float | None) -> None:
+    walked = walk([compute().grad_fn], 1000)
+    found = find_spare(walked)
+    if used_frac is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.used_frac == pytest.approx(used_frac)
+        names = {type(node).__name__ for (node, _, _), mark in zip(walked, found.marks, strict=True) if mark}
+        assert {"AddmmBackward0", "GeluBackward0", "NativeLayerNormBackward0"} <= names
+        assert not {name for name in names if "Rnn" in name or "Sigmoid" in name}
+
+
+def test_rows_that_something_else_reads_are_not_dropped() -> None:
+    made = HEAD(WORDS)
+    assert find_spare(walk([(made[:, 0].sum() + made.square().sum()).grad_fn], 1000)) is None

@@ -21,7 +21,8 @@ from profiler_server.analysis.stacks.frames import parse_frame
 from profiler_server.analysis.stacks.line_work import Third, part_steps, read_line_work, read_repeated_time
 from profiler_server.analysis.stacks.lines import find_lines
 from profiler_server.analysis.stacks.stacks import mark_dense, read_lines, read_stacks
-from profiler_server.facts.case import WORKERS, Hotspot, Lines, RepeatedNodes
+from profiler_server.facts.case import WORKERS, Hotspot, Lines
+from profiler_server.facts.machine import RepeatedNodes
 from tests.support.live import edit_rank
 from tests.support.must import must
 from tests.support.runs import build_run

@@ -10,10 +10,10 @@ import numpy as np
 
 from profiler_server.analysis.ranks.ranks import read_ddp
 from profiler_server.diagnosis.limits.facts import COPY_BYTES_PER_NS
-from profiler_server.facts.case import Case, RepeatedNodes
+from profiler_server.facts.case import Case
 from profiler_server.facts.job import LateRank, RankComparison, RankVerdict, Slow, Turns
 from profiler_server.facts.loading import Crowding, Reading, SamplerTimes
-from profiler_server.facts.machine import HeldClock, Replayed, Sighting
+from profiler_server.facts.machine import HeldClock, RepeatedNodes, Replayed, Sighting
 from profiler_server.facts.steps import Logged, ModelCalls, UnusedGradients
 from tests.support import facts as make
 from tests.support.host_cases import ddp
