@@ -7,6 +7,7 @@ values, and their other inputs are the same tensors. This takes some ten microse
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -135,11 +136,12 @@ def find_spare(walked: Sequence[tuple[Any, tuple[int, ...], Any]]) -> Spare | No
     for place, (_, successors, _) in enumerate(walked):
         for after in successors:
             consumers[after].append(place)
-    found = [
-        Spare(marks, used)
-        for place, (node, _, _) in enumerate(walked)
-        if (used := _measure_selection(node)) <= MOST_USED_FRAC and any(marks := _mark_before(walked, consumers, place))
-    ]
+    computing = [not _VIEWS.match(type(node).__name__) for node, _, _ in walked]
+    found = []
+    for place, (node, _, _) in enumerate(walked):
+        if (used_frac := _measure_selection(node)) <= MOST_USED_FRAC:
+            marks = _mark_before(walked, consumers, place)
+            found += [Spare(marks, used_frac)] if any(map(operator.and_, marks, computing)) else []
     return max(found, key=lambda each: sum(each.marks), default=None)
 
 
