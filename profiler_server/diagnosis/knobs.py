@@ -226,7 +226,7 @@ def _compute_shorter(case: Case, asked: Asked) -> Iterator[Change]:
     double, whole = count_parameters(case.facts)
     if double:
         yield Change("float32", "float32", {"float32": True}, "model = model.float()", computed * double / whole)
-    again = [spot.phases.get("backward", 0.0) for spot in _list_spots(case) if spot.function.endswith(".forward")]
+    again = [spot.rerun_frac for spot in _list_spots(case) if spot.function.endswith(".forward")]
     code = "x = block(x)  # instead of torch.utils.checkpoint.checkpoint(block, x)"
     yield Change("checkpoint", "no checkpointing", {"checkpoint": False}, code, sum(again))
     if computed >= limits.COMPUTED_FRAC and not kinds.differentiates_twice:

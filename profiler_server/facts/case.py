@@ -152,6 +152,11 @@ class Hotspot:
         return self.share_frac + self.backward_frac
 
     @property
+    def rerun_frac(self) -> float:
+        """The share of the step in which a backward runs the hotspot, without gradients that the hotspot takes itself."""
+        return max(self.phases.get("backward", 0.0) - self.calls.get("torch.grad", 0.0), 0.0)
+
+    @property
     def place(self) -> str:
         """The line of the hotspot with the largest share, as file:line."""
         return f"{self.file.rpartition('/')[2]}:{self.lines[0].number}"

@@ -48,6 +48,16 @@ def called(**changes: Any) -> dict[str, Any]:
     return {"calls": [{**plain, **times, **changes}]}
 
 
+def compute_rows() -> list[Row]:
+    """Return the slices of a product and of its backward, node 7, in the eleventh step."""
+    node = "autograd::engine::evaluate_function: AddmmBackward0"
+    common = {"track": 1, "depth": 0, "category": "operator", "sequence": 7, "step": 11}
+    return [
+        {**common, "id": 0, "name": "aten::addmm", "start_ns": 10**9, "duration_ns": 10 * MS},
+        {**common, "id": 1, "name": node, "start_ns": 2 * 10**9, "duration_ns": 20 * MS},
+    ]
+
+
 def ddp(**changes: Any) -> dict[str, Any]:
     """Return the facts of a DistributedDataParallel with sound settings and some changed."""
     sound = {
@@ -198,6 +208,10 @@ PLANTED: Mapping[str, Plant] = {
     ),
     "rotating_straggler": Plant(dataclasses.replace(plan_of(), ranks=2)),
     "slow_rank_loader": Plant(dataclasses.replace(plan_of(), ranks=2)),
+    "late_selection": Plant(
+        manifest={"facts": {"spare_nodes": {"step": 11, "nodes": [[7, 7, 0, 2]], "used_frac": 0.1}}},
+        tables={"slices": compute_rows()},
+    ),
     "padding_waste": Plant(manifest={"facts": called(padded=5, useful_frac=0.3, longest_frac=0.4)}),
     "repeated_call": Plant(manifest={"facts": called(calls=10, again=5, again_ns=5 * 10 * MS)}),
 }

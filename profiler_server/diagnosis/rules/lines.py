@@ -182,8 +182,7 @@ def _is_partial(spot: Hotspot) -> bool:
 
 def _is_recomputed(spot: Hotspot) -> bool:
     """Return whether the forward of a module also runs in the backward: activation checkpointing."""
-    again = spot.phases.get("backward", 0.0)
-    return spot.function.endswith(".forward") and again >= limits.AGAIN_FRAC * spot.share_frac
+    return spot.function.endswith(".forward") and spot.rerun_frac >= limits.AGAIN_FRAC * spot.share_frac
 
 
 def _needs_no_gradient(spot: Hotspot) -> bool:
@@ -260,7 +259,7 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
         calls=most.calls if most is not None else 0.0,
         each_ns=most.mean_ns if most is not None else 0.0,
         gradient_ns=most.backward_ns if most is not None else 0.0,
-        again_ns=spot.phases.get("backward", 0.0) * case.steps.mean_ns,
+        again_ns=spot.rerun_frac * case.steps.mean_ns,
         python_frac=1.0 - work.operator_frac if work is not None else 0.0,
         course=spot.course,
         free=free,

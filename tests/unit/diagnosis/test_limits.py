@@ -127,6 +127,8 @@ FIGURES: Mapping[str, object] = {
     "REDUCED_FRAC": 0.2,
     "PARALLEL_NS": 100_000,
     "MODEL_WEIGHT": 0.5,
+    "KNOWN_WEIGHT": 2.0,
+    "NEIGHBOURS_FRAC": 0.6,
     "HOTSPOT_FRAC": 0.05,
     "LEAST_DENSE": 20,
     "JOINED_NS": 5_000_000,

@@ -43,10 +43,16 @@ def _making(share: float) -> Case:
     return make.with_batches(case, share * case.loading.wait_ns)
 
 
+def _keeping_subnormals(share: float) -> Case:
+    noted = {"read": 1_000_000, "subnormal": round(1_000_000 * share)}
+    return make.with_manifest(base(), facts={"subnormals": noted})
+
+
 EDGES: Mapping[str, Edge] = {
     "TRIED_FRAC": Edge(0.03, lambda x: _is_tried(_convolving(x), "channels_last")),
     "COMPUTED_FRAC": Edge(0.10, lambda x: _is_tried(_computing(x), "compile") and _is_tried(_computing(x), "bfloat16")),
     "MANY_POINTWISE": Edge(100, lambda x: _is_look(_calling(x))),
     "FEW_ROWS_FRAC": Edge(0.10, lambda x: not _is_look(_looking_up(x))),
+    "SEEN_SUBNORMAL_FRAC": Edge(0.005, lambda x: _is_look(_keeping_subnormals(x))),
     "TINY_WORK_FRAC": Edge(0.5, lambda x: not _is_look(_making(x))),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from profiler_server.diagnosis.limits.facts import COPY_BYTES_PER_NS
 from profiler_server.facts.case import Case
 from profiler_server.facts.job import LateRank, RankComparison, RankVerdict, Slow, Turns
 from profiler_server.facts.loading import Crowding, Reading, SamplerTimes
-from profiler_server.facts.machine import HeldClock, RepeatedNodes, Replayed, Sighting
+from profiler_server.facts.machine import HeldClock, RepeatedBackwards, RepeatedNodes, Replayed, Sighting, SpareNodes
 from profiler_server.facts.steps import Logged, ModelCalls, UnusedGradients
 from tests.support import facts as make
 from tests.support.host_cases import ddp
@@ -84,6 +84,19 @@ def computed_again(share: float, of_line: float = 1.0) -> Case:
     """Operators are called again with the same inputs for a share of the step, part of that time by one line."""
     case = with_lines(spot(work=replace(work(), again_frac=of_line)), case=calls())
     return replace(case, calls=(), repeated=RepeatedNodes(11, ((1, 2, 0, 2),), share * case.steps.mean_ns))
+
+
+def swept(share: float, kind: Literal["losses", "inputs", "parts"] = "losses") -> Case:
+    """Three backwards run through the same nodes, for a share of the step after the first."""
+    found = RepeatedBackwards(11, ((1, 2, 1, 2),), share * base().steps.mean_ns, kind, 3, "train.py:31")
+    return replace(calls(), calls=(), swept=found)
+
+
+def spared(share: float, of_line: float = 1.0) -> Case:
+    """A selection keeps a quarter of the rows; the others take a share of the step, part of it in one line."""
+    case = with_lines(spot(work=replace(work(), spare_frac=of_line)), case=calls())
+    found = SpareNodes(11, ((1, 2, 0, 2),), share / 0.75 * case.steps.mean_ns, 0.25)
+    return replace(case, calls=(), spare=found)
 
 
 def repeated(share: float, **fields: Any) -> Case:
@@ -198,8 +211,9 @@ EDGES: Mapping[str, Edge] = {
     "LEAST_KNOWN": Edge(3, lambda x: make.speaks(calls(known=whole(x), known_ns=round(MS * 64)), "repeated_call")),
     "REPEATED_FRAC": Edge(
         0.05,
-        lambda x: make.speaks(repeated(x), "repeated_call") and make.speaks(computed_again(x), "repeated_call"),
+        lambda x: all(make.speaks(plant(x), "repeated_call") for plant in (repeated, computed_again, swept)),
     ),
+    "SPARE_FRAC": Edge(0.12, lambda x: make.speaks(spared(x), "late_selection")),
     "REPEATED_LINE_FRAC": Edge(
         0.5, lambda x: "train.py:41" in make.find(computed_again(0.2, x), "repeated_call").text.measured
     ),

@@ -84,8 +84,8 @@ def test_a_line_of_every_training_is_not_worth_a_look(doing: str) -> None:
     assert titles(spot(0.9, doing, work=work(operator_frac=0.0))) == ()
 
 
-def test_two_lines_are_listed_patterns_first_and_then_the_largest_with_its_backward() -> None:
-    small = spot(0.1, function="small", made_frac=0.1)
+def test_two_lines_are_listed_by_their_share_with_its_backward_and_a_pattern_counts_twice() -> None:
+    small = spot(0.25, function="small", made_frac=0.25)
     large, larger = spot(0.3, function="large"), spot(0.2, function="larger", backward_frac=0.2)
     assert titles(large, larger, small) == (
         "small() makes something anew in each step",
