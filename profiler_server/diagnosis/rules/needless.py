@@ -96,7 +96,7 @@ def _judge_spare(case: Case) -> Finding | None:
         case,
         "late_selection",
         name=most.name if most is not None else "The forward",
-        line=_name_line(most) if most is not None else "the forward",
+        line=_name_line(most) if most is not None else "The forward",
         used=spare.used_frac,
         share=share,
     )
