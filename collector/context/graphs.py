@@ -7,7 +7,6 @@ values, and their other inputs are the same tensors. This takes some ten microse
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,8 @@ _BY_ROW = re.compile(
     r"|NativeLayerNorm|FusedRmsNorm|Mul|Div|Add|Sub|Exp|NativeDropout|ToCopy|Unsqueeze|Squeeze)Backward\d+"
 )
 """Nodes that compute each row of their result from one row of their input, for rows of the last dimension."""
+_ROWS_FROM = {"MmBackward0": 0, "AddmmBackward0": 1}
+"""The place of the input, among those of a product, whose rows become the rows of the result."""
 MOST_USED_FRAC = 0.5
 LEAST_PARTS = 8
 """The least number of parts of a result whose gradients are taken one by one, for them to count as a Jacobian."""
@@ -136,13 +137,16 @@ def find_spare(walked: Sequence[tuple[Any, tuple[int, ...], Any]]) -> Spare | No
     for place, (_, successors, _) in enumerate(walked):
         for after in successors:
             consumers[after].append(place)
-    computing = [not _VIEWS.match(type(node).__name__) for node, _, _ in walked]
     found = []
     for place, (node, _, _) in enumerate(walked):
         if (used_frac := _measure_selection(node)) <= MOST_USED_FRAC:
-            marks = _mark_before(walked, consumers, place)
-            found += [Spare(marks, used_frac)] if any(map(operator.and_, marks, computing)) else []
-    return max(found, key=lambda each: sum(each.marks), default=None)
+            before = _find_before(walked, consumers, place)
+            computes = any(not _VIEWS.match(type(walked[each][0]).__name__) for each in before)
+            found += [(before, used_frac)] if computes else []
+    if not found:
+        return None
+    before, used_frac = max(found, key=lambda each: len(each[0]))
+    return Spare(tuple(place in before for place in range(len(walked))), used_frac)
 
 
 def _measure_selection(node: Any) -> float:
@@ -159,15 +163,22 @@ def _measure_selection(node: Any) -> float:
     return math.prod(after) / max(math.prod(before), 1)
 
 
-def _mark_before(
+def _find_before(
     walked: Sequence[tuple[Any, tuple[int, ...], Any]], consumers: Sequence[Sequence[int]], selection: int
-) -> tuple[bool, ...]:
-    marks = [False] * len(walked)
-    for place in range(selection - 1, -1, -1):
-        node, _, variable = walked[place]
-        if variable is None and consumers[place] and _BY_ROW.fullmatch(type(node).__name__):
-            marks[place] = all(after == selection or marks[after] for after in consumers[place])
-    return tuple(marks)
+) -> set[int]:
+    """Return the indexes of the nodes that only the selection uses, and that compute row by row."""
+    found = {selection}
+    left = list(walked[selection][1])
+    while left:
+        place = left.pop()
+        node, successors, variable = walked[place]
+        if variable is None and _BY_ROW.fullmatch(type(node).__name__) and found.issuperset(consumers[place]):
+            found.add(place)
+            rows = _ROWS_FROM.get(type(node).__name__)
+            edges = [after for after, _ in node.next_functions]
+            wanted = edges if rows is None else edges[rows : rows + 1]
+            left += [after for after in successors if walked[after][0] in wanted]
+    return found - {selection}
 
 
 def _describe_value(node: Any, names: Iterable[tuple[str, bool]], values: Mapping[Any, int]) -> tuple[Any, ...] | None:
@@ -212,7 +223,7 @@ def list_saved(nodes: Iterable[Any]) -> Iterator[Any]:
                 found = _take_each(getattr(node, name)) if all(raw.unpack_hook is None for raw in raws) else ()
             except (AttributeError, RuntimeError):  # a tensor that was changed or freed
                 continue
-            yield from (each for each in found if hasattr(each, "requires_grad"))
+            yield from (each for each in found if type(each).__name__ in ("Tensor", "Parameter"))
 
 
 def _take_each(value: Any) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ import os
 import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType
@@ -195,13 +196,15 @@ class GradientLook:
 
     def _count_subnormals(self, nodes: list[Any]) -> None:
         for tensor in list_saved(nodes):
-            place = tensor.data_ptr(), tensor.numel()
-            if place in self._places or (array := view_numbers(tensor)) is None:
-                continue
-            self._places.add(place)
-            some = take_some(array, _MOST_READ)
-            self.read += len(some)
-            self.subnormal += count_subnormals(some)
+            with suppress(RuntimeError, TypeError):  # a tensor without memory of its own
+                place = tensor.data_ptr(), tensor.numel()
+                if place not in self._places and (array := view_numbers(tensor)) is not None:
+                    self._places.add(place)
+                    self._read_some(take_some(array, _MOST_READ))
+
+    def _read_some(self, some: Any) -> None:
+        self.read += len(some)
+        self.subnormal += count_subnormals(some)
 
     def _note_spare(self, nodes: list[_Node], spare: Spare | None) -> None:
         if spare is not None and sum(spare.marks) > self.spare.get("count", 0):

@@ -243,3 +243,12 @@ def test_rows_that_are_computed_and_dropped(compute: Callable[[], Tensor], used_
 def test_rows_that_something_else_reads_are_not_dropped() -> None:
     made = HEAD(WORDS)
     assert find_spare(walk([(made[:, 0].sum() + made.square().sum()).grad_fn], 1000)) is None
+
+
+def test_a_product_that_mixes_rows_ends_what_could_be_selected_first() -> None:
+    graph = torch.rand(20, 20)
+    walked = walk([((graph @ (BATCH @ WEIGHT).relu())[:2]).grad_fn], 1000)
+    found = find_spare(walked)
+    assert found is not None
+    names = [type(node).__name__ for (node, _, _), mark in zip(walked, found.marks, strict=True) if mark]
+    assert names == ["MmBackward0"], "rows of the graph can be chosen, those of what it mixes cannot"
