@@ -43,6 +43,8 @@ def _sum(rows: pa.Table, name: str) -> int:
 
 _PACKING = ("aten::_pack_padded_sequence", "aten::_nested_tensor_from_mask", "aten::_nested_tensor_from_tensor_list")
 """Operators that leave padding out of what follows."""
+_CALL_NS = 5_000
+"""The time of a call of an operator that does not depend on the size of its tensors."""
 _LEAST_WIDTH = 16
 """Positions behind strides: fewer are also the sizes of other dimensions."""
 _LARGEST_LAYER = 8192
@@ -57,7 +59,8 @@ def find_wide_shares(rank: RankRun, width: int, rows: int) -> tuple[float, float
     batch (its length after padding), and of operators whose time grows with the square of the width. None without a
     detailed window.
 
-    Time grows with the width if a dimension of an input is as wide as the batch, or a half or a quarter as wide (after
+    The first `_CALL_NS` of each call do not grow, and neither does the time between the operators. The rest of an
+    operator's time grows with the width if a dimension of an input is as wide as the batch, or a half or a quarter as wide (after
     strides), or if the operator is called once for each position. It grows with the square if two dimensions are that
     wide, as in attention. Both shares are 0 if the script packs sequences. `rows` is the number of samples of a batch.
     """
@@ -72,9 +75,18 @@ def find_wide_shares(rank: RankRun, width: int, rows: int) -> tuple[float, float
     grown_ns = [0, 0, 0]
     for row in found.to_pylist():
         power = _count_wide(row["name"], row["input_shapes"], widths, joined)
-        grown_ns[max(power, int(row["count"] >= width))] += row["self_ns"]
-    whole_ns = max(sum(grown_ns), 1)
+        fixed_ns = min(row["count"] * _CALL_NS, row["self_ns"])
+        grown_ns[0] += fixed_ns
+        grown_ns[max(power, int(row["count"] >= width))] += row["self_ns"] - fixed_ns
+    whole_ns = max(sum(grown_ns), _sum_phases(rank, found), 1)
     return grown_ns[1] / whole_ns, grown_ns[2] / whole_ns
+
+
+def _sum_phases(rank: RankRun, operators: pa.Table) -> int:
+    """Return the time of forward and backward in the steps of the operators, with Python between the operators."""
+    rows = read_rows(rank, "steps", ("step", *(f"{name}_ns" for name in IN_MODEL)))
+    rows = rows.filter(pc.is_in(rows["step"], pc.unique(operators["step"].combine_chunks())))
+    return sum(_sum(rows, f"{name}_ns") for name in IN_MODEL)
 
 
 def _count_wide(name: str, shapes: str | None, widths: Iterable[int], joined: Mapping[int, int]) -> int:
