@@ -10,8 +10,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+from collector.context.numbers import count_subnormals, take_some, view_numbers
 
 _SELECTIONS = re.compile(r"(Select|Slice|Index|IndexSelect)Backward\d+")
 _BY_ROW = re.compile(
@@ -22,6 +25,11 @@ _BY_ROW = re.compile(
 _ROWS_FROM = {"MmBackward0": 0, "AddmmBackward0": 1}
 """The place of the input, among those of a product, whose rows become the rows of the result."""
 MOST_USED_FRAC = 0.5
+Walked = tuple[Any, tuple[int, ...], Any]
+"""A node, the indexes of its successors, and the leaf that it writes to, None if it writes none."""
+MOST_RANGES = 2_000
+_MOST_NUMBERED, _MOST_READ = 5_000, 64
+"""Most nodes of a backward whose values are numbered, and most numbers that are read of a tensor."""
 LEAST_PARTS = 8
 """The least number of parts of a result whose gradients are taken one by one, for them to count as a Jacobian."""
 _MOST_COMPARED = 64
@@ -41,14 +49,14 @@ def find_edge(root: Any) -> Any:
     return getattr(root, "grad_fn", None) or getattr(root, "node", None)
 
 
-def walk(roots: list[Any], most: int) -> list[tuple[Any, tuple[int, ...], Any]]:
+def walk(roots: list[Any], most: int) -> list[Walked]:
     """Return the nodes of the autograd graph behind `roots`, successors first: (node, indexes of the successors, leaf
     that the node writes to).
 
     Empty if the graph has more than `most` nodes.
     """
     places: dict[Any, int] = {}
-    found: list[tuple[Any, tuple[int, ...], Any]] = []
+    found: list[Walked] = []
     successors: dict[Any, list[Any]] = {}
     stack = list(roots)
     while stack:
@@ -67,7 +75,7 @@ def walk(roots: list[Any], most: int) -> list[tuple[Any, tuple[int, ...], Any]]:
     return found
 
 
-def mark_run(walked: Sequence[tuple[Any, tuple[int, ...], Any]], inputs: Iterable[Any]) -> list[bool]:
+def mark_run(walked: Sequence[Walked], inputs: Iterable[Any]) -> list[bool]:
     """Return for each node of `walk` whether a backward that asks for the gradients of `inputs` runs it: all nodes if
     there are none.
     """
@@ -127,7 +135,7 @@ class Spare:
     used_frac: float
 
 
-def find_spare(walked: Sequence[tuple[Any, tuple[int, ...], Any]]) -> Spare | None:
+def find_spare(walked: Sequence[Walked]) -> Spare | None:
     """Return the nodes of which only some rows are used, because a selection follows: all that they compute for a row
     depends on that row alone, so the selection could come first. None if there is no such node.
 
@@ -163,9 +171,7 @@ def _measure_selection(node: Any) -> float:
     return math.prod(after) / max(math.prod(before), 1)
 
 
-def _find_before(
-    walked: Sequence[tuple[Any, tuple[int, ...], Any]], consumers: Sequence[Sequence[int]], selection: int
-) -> set[int]:
+def _find_before(walked: Sequence[Walked], consumers: Sequence[Sequence[int]], selection: int) -> set[int]:
     """Return the indexes of the nodes that only the selection uses, and that compute row by row."""
     found = {selection}
     left = list(walked[selection][1])
@@ -279,13 +285,15 @@ class Sweeps:
         self._era += 1
 
     def add(
-        self, roots: Iterable[Any] | None, inputs: Iterable[Any], place: str, runs: Sequence[tuple[int, int]]
+        self, roots: Iterable[Any] | None, inputs: Iterable[Any], place: str, nodes: Iterable[tuple[int, int, bool]]
     ) -> None:
-        """Note a backward at the line `place`. `runs` are the numbers of its nodes, and how often each ran before.
+        """Note a backward at the line `place`. `nodes` are the numbers of its nodes (negative for leaves), how often each
+        ran before, and whether it runs.
 
         `roots` are the tensors of which gradients are taken with respect to `inputs`, None where gradients are added up.
         """
         asked = {id(each) for each in inputs}
+        runs = [(number, time) for number, time, is_run in nodes if is_run and number >= 0]
         keys: list[tuple[str, Any]] = [("losses", self._era)]
         if roots is not None:
             made = [(edge, getattr(root, "output_nr", 0)) for root in roots if (edge := find_edge(root)) is not None]
@@ -325,3 +333,59 @@ def _strip_views(node: Any) -> Any:
     while _VIEWS.match(type(node).__name__) and len(node.next_functions) == 1 and node.next_functions[0][0] is not None:
         node = node.next_functions[0][0]
     return node
+
+
+class WorkLook:
+    """What the backwards of one step show of work that could be left out. Without `has_window`, no time is known, and
+    only subnormal numbers are counted.
+    """
+
+    def __init__(self, has_window: bool) -> None:
+        self.sweeps = Sweeps()
+        self._has_window = has_window
+        self._repeats: list[dict[int, int]] = []
+        self._spare: tuple[int, dict[str, Any]] = 0, {}
+        self._read = self._subnormal = 0
+        self._places: set[tuple[int, int]] = set()
+
+    def see_nodes(self, walked: Sequence[Walked], nodes: Sequence[tuple[int, int, bool]]) -> None:
+        """Look at the graph of a backward. `nodes` are as in `Sweeps.add`, in the order of `walked`."""
+        if len(walked) > _MOST_NUMBERED:
+            return
+        plain = [node for node, _, _ in walked]
+        self._count_subnormals(plain)
+        if self._has_window:
+            self._repeats.append(_mark_new(nodes, find_repeats(plain)))
+            spare = find_spare(walked)
+            if spare is not None and sum(spare.marks) > self._spare[0]:
+                ranges = list(join_ranges(_mark_new(nodes, spare.marks), 0))
+                self._spare = sum(spare.marks), {"nodes": ranges, "used_frac": round(spare.used_frac, 4)}
+
+    def _count_subnormals(self, nodes: Sequence[Any]) -> None:
+        for tensor in list_saved(nodes):
+            with suppress(RuntimeError, TypeError):  # a tensor without memory of its own
+                place = tensor.data_ptr(), tensor.numel()
+                if place not in self._places and (array := view_numbers(tensor)) is not None:
+                    self._places.add(place)
+                    some = take_some(array, _MOST_READ)
+                    self._read += len(some)
+                    self._subnormal += count_subnormals(some)
+
+    def describe(self, step: int) -> dict[str, dict[str, Any]]:
+        """Return the facts for rank.json; none for what was not found."""
+        ranges = [each for classes in self._repeats for each in join_ranges(classes, 0)]
+        found = {
+            "repeated_nodes": {"nodes": ranges} if ranges else None,
+            "spare_nodes": self._spare[1],
+            "repeated_backwards": self.sweeps.describe() if self._has_window else None,
+        }
+        facts = {
+            name: {"step": step, **fact} for name, fact in found.items() if fact and len(fact["nodes"]) <= MOST_RANGES
+        }
+        counted = {"read": self._read, "subnormal": self._subnormal}
+        return facts | ({"subnormals": counted} if self._subnormal else {})
+
+
+def _mark_new(nodes: Sequence[tuple[int, int, bool]], marks: Sequence[bool]) -> dict[int, int]:
+    """Return 2 for the marked nodes and 0 for the others, by number, without leaves and nodes that ran before."""
+    return {number: 2 * mark for (number, time, _), mark in zip(nodes, marks, strict=True) if number >= 0 and not time}

@@ -15,7 +15,6 @@ import os
 import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType
@@ -23,20 +22,8 @@ from typing import Any
 
 import torch
 
-from collector.context.graphs import (
-    Spare,
-    Sweeps,
-    find_edge,
-    find_repeats,
-    find_spare,
-    join_ranges,
-    list_saved,
-    mark_run,
-    read_number,
-    walk,
-)
+from collector.context.graphs import MOST_RANGES, WorkLook, find_edge, join_ranges, mark_run, read_number, walk
 from collector.context.hooks import find_place, find_tracer, is_backward_compiled, skip_code, stop_calling
-from collector.context.numbers import count_subnormals, take_some, view_numbers
 from collector.context.signals import SETTLED_STEP, Signal, SignalContext
 from collector.edge import hide_frames
 
@@ -44,16 +31,11 @@ MOST_STEPS = 3
 MOST_NODES, MOST_NODES_IN_ALL = 10_000, 50_000
 """Most nodes of a backward, and of all backwards in the examined steps. A backward that exceeds either is not
 judged."""
-MOST_RANGES = 2_000
 LEAST_THROWN = 2
 """Times that the gradient of a parameter must be thrown away to count as wasted: one may be an exception."""
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MOST_FRAMES, _MOST_NAMES = 64, 2_000
-_REPEATED_STEP = 1
-"""The index of the examined step in which repeated computations are looked for."""
-_MOST_NUMBERED, _MOST_READ = 5_000, 64
-"""Most nodes of a backward whose values are numbered, and most numbers that are read of a tensor."""
 
 
 @dataclass
@@ -98,12 +80,8 @@ class GradientLook:
         self._seen: dict[int, weakref.ref[Any]] = {}
         self._updating = 0
         self._read: dict[int, bool] = {}
-        self.steps = 0
-        self._repeats: dict[int, dict[int, int]] = {}
-        self.sweeps = Sweeps()
-        self.spare: dict[str, Any] = {}
-        self.read = self.subnormal = 0
-        self._places: set[tuple[int, int]] = set()
+        self.work: WorkLook | None = None
+        """What receives the backwards of the step in which work that could be left out is looked for."""
 
     def backward_starts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if is_backward_compiled():
@@ -128,17 +106,12 @@ class GradientLook:
         if not nodes:
             self._unsure.add(-1)
         self._backwards.append(kept)
-        if self.steps == _REPEATED_STEP and len(walked) <= _MOST_NUMBERED:
-            self._count_subnormals([node for node, _, _ in walked])
-            again = find_repeats([node for node, _, _ in walked])
-            for entry, repeats in zip(kept, again, strict=True):
-                if entry.leaf is None and not entry.time:
-                    self._repeats.setdefault(at, {})[entry.number] = 2 * repeats
-            self._note_spare(kept, find_spare(walked))
-        if self.steps == _REPEATED_STEP and (is_whole or not accumulates):
-            ran = [(entry.number, entry.time) for entry in kept if entry.leaf is None and entry.runs]
-            place = find_place(sys._getframe(1), (_TORCH, _OURS))
-            self.sweeps.add(None if is_whole else args[0], inputs, place, ran)
+        if self.work is not None:
+            ran = [(-1 if node.leaf is not None else node.number, node.time, node.runs) for node in kept]
+            self.work.see_nodes(walked, ran)
+            if is_whole or not accumulates:
+                place = find_place(sys._getframe(1), (_TORCH, _OURS))
+                self.work.sweeps.add(None if is_whole else args[0], inputs, place, ran)
         self._look_at_code(sys._getframe(1))
 
     def update_starts(self, optimizer: Any) -> None:
@@ -147,7 +120,7 @@ class GradientLook:
 
     def takes(self, optimizer: Any) -> None:
         """Note that an update used the gradients of the optimizer, or skipped them because they are infinite."""
-        self.sweeps.end()
+        self._end_sum()
         for parameter in _list_parameters(optimizer):
             self._updated.setdefault(id(parameter), weakref.ref(parameter))
             self._written.pop(id(parameter), None)
@@ -156,7 +129,7 @@ class GradientLook:
         self._updating = max(self._updating - 1, 0)
 
     def clears(self, optimizer: Any) -> None:
-        self.sweeps.end()
+        self._end_sum()
         for parameter in _list_parameters(optimizer):
             self._updated.setdefault(id(parameter), weakref.ref(parameter))
             if (written := self._written.pop(id(parameter), None)) is not None:
@@ -194,31 +167,9 @@ class GradientLook:
             "nodes": [] if -1 in self._unsure else self._list_needless(held | unheld),
         }
 
-    def _count_subnormals(self, nodes: list[Any]) -> None:
-        for tensor in list_saved(nodes):
-            with suppress(RuntimeError, TypeError):  # a tensor without memory of its own
-                place = tensor.data_ptr(), tensor.numel()
-                if place not in self._places and (array := view_numbers(tensor)) is not None:
-                    self._places.add(place)
-                    self._read_some(take_some(array, _MOST_READ))
-
-    def _read_some(self, some: Any) -> None:
-        self.read += len(some)
-        self.subnormal += count_subnormals(some)
-
-    def _note_spare(self, nodes: list[_Node], spare: Spare | None) -> None:
-        if spare is not None and sum(spare.marks) > self.spare.get("count", 0):
-            pairs = zip(nodes, spare.marks, strict=True)
-            classes = {node.number: 2 * mark for node, mark in pairs if node.leaf is None and not node.time}
-            ranges = list(join_ranges(classes, 0))
-            self.spare = {"count": sum(spare.marks), "nodes": ranges, "used_frac": round(spare.used_frac, 4)}
-
-    def list_repeats(self) -> list[list[int]]:
-        """Return ranges of autograd nodes whose operators computed what an earlier operator had computed, in the form of
-        the needless nodes.
-        """
-        ranges = [each for classes in self._repeats.values() for each in join_ranges(classes, 0)]
-        return ranges if len(ranges) <= MOST_RANGES else []
+    def _end_sum(self) -> None:
+        if self.work is not None:
+            self.work.sweeps.end()
 
     def _write(self, parameter: Any, at: int) -> None:
         key = id(parameter)
@@ -239,7 +190,7 @@ class GradientLook:
             if parameter is None:
                 del self._written[key]
             elif parameter.grad is None:
-                self.sweeps.end()
+                self._end_sum()
                 self._throw(key, self._written.pop(key))
 
     def _throw(self, key: int, written: _Written) -> None:
@@ -358,23 +309,23 @@ class UnusedGradientsSignal(Signal):
             self._look = GradientLook()
             self._context.gradient_watchers.append(self)
         elif self._look is not None and ended < self._last:
-            self._look.steps += 1
+            self._examine_work(self._look, ended + 1)
         elif self._look is not None:
             with self._context.shielded(self.name):
-                if repeats := self._look.list_repeats():
-                    self._context.add_fact("repeated_nodes", {"step": self._first + _REPEATED_STEP, "nodes": repeats})
-                if spare := self._look.spare:
-                    noted = {"nodes": spare["nodes"], "used_frac": spare["used_frac"]}
-                    self._context.add_fact("spare_nodes", {"step": self._first + _REPEATED_STEP, **noted})
-                if self._look.subnormal:
-                    read, subnormal = self._look.read, self._look.subnormal
-                    self._context.add_fact("subnormals", {"read": read, "subnormal": subnormal})
-                if swept := self._look.sweeps.describe():
-                    self._context.add_fact("repeated_backwards", {"step": self._first + _REPEATED_STEP, **swept})
                 found = self._look.finish(self._optimizers)
                 if found is not None:
                     self._context.add_fact("unused_gradients", {**found, "step": self._first})
             self.remove()
+
+    def _examine_work(self, look: GradientLook, step: int) -> None:
+        """Let the second of the examined steps show what of its work could be left out, and note it after this step."""
+        with self._context.shielded(self.name):
+            if step == self._first + 1:
+                look.work = WorkLook(has_window=not self._context.options.window.is_off)
+            elif look.work is not None:
+                for name, fact in look.work.describe(step - 1).items():
+                    self._context.add_fact(name, fact)
+                look.work = None
 
     def _try(self, name: str, *args: Any) -> None:
         look = self._look

@@ -129,7 +129,8 @@ def sweep(step: Callable[[Sweeps], object]) -> dict[str, Any] | None:
             for (node, _, variable), runs in zip(walked, mark_run(walked, inputs), strict=True)
             if runs and variable is None
         ]
-        sweeps.add(roots if inputs else None, inputs, "train.py:7", [(number, times[number]) for number in numbers])
+        nodes = [(number, times[number], True) for number in numbers]
+        sweeps.add(roots if inputs else None, inputs, "train.py:7", nodes)
         times.update(numbers)
         return original(roots, *args, **kwargs)
 
