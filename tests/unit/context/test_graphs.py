@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from collector.context.graphs import Sweeps, find_edge, find_repeats, find_spare, mark_run, read_number, walk
+from collector.context.graphs import Sweeps, WorkLook, find_edge, find_repeats, find_spare, mark_run, read_number, walk
 
 
 def order(root: Any) -> list[Any]:
@@ -253,3 +253,30 @@ def test_a_product_that_mixes_rows_ends_what_could_be_selected_first() -> None:
     assert found is not None
     names = [type(node).__name__ for (node, _, _), mark in zip(walked, found.marks, strict=True) if mark]
     assert names == ["MmBackward0"], "rows of the graph can be chosen, those of what it mixes cannot"
+
+
+def look_at(result: Tensor, has_window: bool = True) -> dict[str, dict[str, Any]]:
+    walked, look = walk([result.grad_fn], 1000), WorkLook(has_window)
+    nodes = [(-1 if variable is not None else read_number(node, variable), 0, True) for node, _, variable in walked]
+    look.see_nodes(walked, nodes)
+    return look.describe(11)
+
+
+def test_a_step_notes_what_its_backward_shows() -> None:
+    made = (BATCH @ WEIGHT).tanh() + (BATCH @ WEIGHT).tanh()
+    assert look_at(made.mean()).keys() == {"repeated_nodes"}
+    assert look_at(made[:2].mean()).keys() == {"repeated_nodes", "spare_nodes"}
+    assert look_at(made[:2].mean())["spare_nodes"]["used_frac"] == pytest.approx(0.1)
+    assert look_at(made.mean(), has_window=False) == {}
+    assert look_at((BATCH @ WEIGHT).mean()) == {}
+
+
+@pytest.mark.parametrize("has_window", [False, True])
+def test_subnormal_numbers_of_what_is_kept_are_counted_once(has_window: bool) -> None:
+    tiny = torch.full((4, 16), 1e-40)
+    tiny[:, 0] = 0.0
+    twice = (tiny * OTHER[0, 0]).sum() + (tiny * OTHER[0, 1]).sum()
+    counted = look_at(twice, has_window)["subnormals"]
+    assert counted["subnormal"] == 60
+    assert 60 < counted["read"] <= 70
+    assert "subnormals" not in look_at((torch.ones(4, 16) * OTHER[0, 0]).sum(), has_window)
