@@ -32,8 +32,8 @@ _MOST_NUMBERED, _MOST_READ = 5_000, 64
 """Most nodes of a backward whose values are numbered, and most numbers that are read of a tensor."""
 LEAST_PARTS = 8
 """The least number of parts of a result whose gradients are taken one by one, for them to count as a Jacobian."""
-_MOST_COMPARED = 64
-"""Most numbers of a tensor that are compared one by one."""
+_MOST_COMPARED, _MOST_OF_RESULT = 64, 1_024
+"""Most numbers of a tensor that are compared one by one, and most that are compared of a result."""
 _PLAIN = re.compile(
     r"(?!Bernoulli|Binomial|Cauchy|Exponential|Geometric|LogNormal|Normal|Poisson|Random|Rrelu|Sample"
     r"|StandardGamma|Uniform)\w+Backward\d+"
@@ -204,7 +204,7 @@ def _describe_value(node: Any, names: Iterable[tuple[str, bool]], values: Mappin
                     kept.append(each)
                 elif not each.requires_grad:  # other tensors are results, or inputs with a node
                     others -= 1
-                    kept.append(_identify(each))
+                    kept.append(_identify(each, is_result=name.startswith("_saved_result")))
         shapes = tuple((tuple(each.shape), each.dtype) for each in node._input_metadata)
         key = (kind, tuple(edges), tuple(kept), shapes)
         hash(key)
@@ -236,11 +236,15 @@ def _take_each(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
-def _identify(tensor: Any) -> tuple[Any, ...]:
-    """Return what is equal for equal tensors: the numbers of a small tensor on the host, else the place in memory."""
+def _identify(tensor: Any, is_result: bool) -> tuple[Any, ...]:
+    """Return what is equal for equal tensors: the numbers of a small tensor on the host, else the place in memory. Of a
+    result of the node itself, such as the mask of a dropout, some numbers stand for all.
+    """
     shape = tuple(tensor.shape), tensor.dtype, tensor.device
     if tensor.device.type == "cpu" and tensor.numel() <= _MOST_COMPARED:
         return (*shape, str(tensor.tolist()))
+    if is_result and (array := view_numbers(tensor)) is not None:
+        return (*shape, take_some(array, _MOST_OF_RESULT).tobytes())
     return (*shape, tensor.data_ptr(), tensor.stride(), tensor._version)
 
 

@@ -66,10 +66,10 @@ class _Node:
 
 class GradientLook:
     """A record of what becomes of the gradients in some steps. Its methods receive events, on the training thread only;
-    `finish` returns what was found.
+    `finish` returns what was found. `work` receives the backwards of the first step; None later.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, work: WorkLook | None) -> None:
         self._written: dict[int, _Written] = {}
         self._backwards: list[list[_Node]] = []
         self._times: dict[int, int] = {}
@@ -80,8 +80,8 @@ class GradientLook:
         self._seen: dict[int, weakref.ref[Any]] = {}
         self._updating = 0
         self._read: dict[int, bool] = {}
-        self.work: WorkLook | None = None
-        """What receives the backwards of the step in which work that could be left out is looked for."""
+        self._has_other_leaf = False
+        self.work = work
 
     def backward_starts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if is_backward_compiled():
@@ -99,6 +99,8 @@ class GradientLook:
         for (number, successors, variable), runs in zip(nodes, mark_run(walked, inputs), strict=True):
             if variable is not None and is_whole and isinstance(variable, torch.nn.Parameter):
                 self._write(variable, at)
+            elif variable is not None and is_whole:
+                self._has_other_leaf = True
             time = self._times[number] = self._times.get(number, -1) + runs
             kept.append(_Node(number, time, successors, None if variable is None else id(variable), runs))
             if not is_whole:
@@ -143,13 +145,15 @@ class GradientLook:
         for parameter in (each for optimizer in optimizers for each in _list_parameters(optimizer)):
             self._updated.setdefault(id(parameter), weakref.ref(parameter))
         self._find_gone()
+        # A gradient that the script reads may be that of a sample, if a backward writes one.
+        reads = any(self._read.values()) and not self._has_other_leaf
         # A parameter of no optimizer that changes beside those of optimizers follows them, as a moving average does,
         # unless code reads gradients: such code may update it by hand.
-        may_follow = not any(self._read.values()) and not self._updated.keys().isdisjoint(self._seen)
+        may_follow = not reads and not self._updated.keys().isdisjoint(self._seen)
         for key in self._changed.keys() - self._updated.keys() if may_follow else ():
             self._thrown.setdefault(key, []).extend(self._changed[key])
         held = {key for key, backwards in self._thrown.items() if len(backwards) >= LEAST_THROWN}
-        if any(self._read.values()):  # a gradient that the script reads is not thrown away
+        if reads:  # a gradient that the script reads is not thrown away
             held, self._thrown = set(), {key: at for key, at in self._thrown.items() if key not in self._updated}
         unheld = self._find_unheld(may_follow)
         for key in unheld:
@@ -305,27 +309,22 @@ class UnusedGradientsSignal(Signal):
         stop_calling(self._on_step, self._context.boundaries)
 
     def _on_step(self, ended: int) -> None:
-        if self._look is None and ended >= self._first - 1:
-            self._look = GradientLook()
-            self._context.gradient_watchers.append(self)
-        elif self._look is not None and ended < self._last:
-            self._examine_work(self._look, ended + 1)
-        elif self._look is not None:
-            with self._context.shielded(self.name):
+        if self._look is None:
+            if ended >= self._first - 1:
+                self._look = GradientLook(WorkLook(has_window=not self._context.options.window.is_off))
+                self._context.gradient_watchers.append(self)
+            return
+        with self._context.shielded(self.name):
+            if self._look.work is not None:  # the first step alone: a window may be cut short after it
+                for name, fact in self._look.work.describe(self._first).items():
+                    self._context.add_fact(name, fact)
+                self._look.work = None
+            if ended >= self._last:
                 found = self._look.finish(self._optimizers)
                 if found is not None:
                     self._context.add_fact("unused_gradients", {**found, "step": self._first})
+        if ended >= self._last:
             self.remove()
-
-    def _examine_work(self, look: GradientLook, step: int) -> None:
-        """Let the second of the examined steps show what of its work could be left out, and note it after this step."""
-        with self._context.shielded(self.name):
-            if step == self._first + 1:
-                look.work = WorkLook(has_window=not self._context.options.window.is_off)
-            elif look.work is not None:
-                for name, fact in look.work.describe(step - 1).items():
-                    self._context.add_fact(name, fact)
-                look.work = None
 
     def _try(self, name: str, *args: Any) -> None:
         look = self._look

@@ -41,3 +41,27 @@ def update_the_rest(model: nn.Module, _: torch.optim.Optimizer) -> Callable[[int
             model.bias.sub_(0.1 * model.bias.grad)
 
     return step
+
+
+def make_sampler(reads_sample: bool) -> Callable[[int], None]:
+    """Move samples along the gradient of an energy, or clamp the gradients of its weights, before it is trained."""
+    first, last = nn.Linear(8, 32), nn.Linear(32, 1)
+    energy = nn.Sequential(first, nn.Tanh(), last)
+    optimizer = torch.optim.SGD(energy.parameters(), 0.01)
+
+    def step(at: int) -> None:
+        sample = torch.randn(16, 8).requires_grad_(reads_sample)
+        for _ in range(4):
+            energy(sample).sum().backward()
+            gradient = sample.grad if reads_sample else first.weight.grad
+            assert gradient is not None
+            if reads_sample:
+                sample.data.sub_(gradient)
+                sample.grad = None
+            else:
+                gradient.clamp_(-1, 1)
+        optimizer.zero_grad()
+        energy(sample.detach()).mean().backward()
+        optimizer.step()
+
+    return step

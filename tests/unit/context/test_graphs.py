@@ -39,6 +39,7 @@ def name_repeats(result: Tensor) -> list[str]:
 WEIGHT, OTHER = nn.Parameter(torch.randn(6, 6)), nn.Parameter(torch.randn(6, 6))
 BATCH, SHUFFLED = torch.randn(20, 6), torch.randn(20, 6)
 FORM = nn.Linear(6, 6)
+WIDE, SCALE = nn.Parameter(torch.randn(200, 40)), nn.Parameter(torch.rand(200, 1))
 
 
 class Doubled(torch.autograd.Function):  # type: ignore[misc]
@@ -56,6 +57,11 @@ class Doubled(torch.autograd.Function):  # type: ignore[misc]
     [
         (lambda: BATCH @ WEIGHT + BATCH @ WEIGHT, ["MmBackward0"]),
         (lambda: (BATCH @ WEIGHT).tanh() + (BATCH @ WEIGHT).tanh(), ["MmBackward0", "TanhBackward0"]),
+        (
+            lambda: torch._weight_norm(WIDE, SCALE) + torch._weight_norm(WIDE, SCALE),
+            ["WeightNormInterfaceBackward0"],
+        ),
+        (lambda: torch.native_dropout(WIDE, 0.1, True)[0] + torch.native_dropout(WIDE, 0.1, True)[0], []),
         (lambda: FORM(BATCH) + FORM(BATCH) + FORM(BATCH), ["AddmmBackward0", "AddmmBackward0"]),
         (lambda: torch.exp(WEIGHT) @ OTHER + torch.exp(WEIGHT), ["ExpBackward0"]),
         (lambda: WEIGHT[0] * torch.tensor(3.0) + WEIGHT[0] * torch.tensor(3.0), ["MulBackward0"]),

@@ -95,12 +95,19 @@ def test_what_each_turn_of_a_loop_computes_again_is_seen_with_its_time(again: bo
     rank = train(tmp_path, step, window=(10, 3)).run.rank()
     found = read_repeated_nodes(rank.manifest.facts)
     assert found is not None
-    assert found.step == 11
+    assert found.step == 10
     ranges = sum(last - first + 1 for first, last, _, kind in found.nodes if kind == 2)
     assert ranges >= 7 * (3 if again else 2), "tanh and mean, and the product before them"
     time_ns = read_repeated_time(rank, found)
     assert time_ns is not None
     assert 0.0 < time_ns < 1e9
+
+
+@pytest.mark.parametrize("reads", ["sample", "weight"])
+def test_gradients_of_weights_are_thrown_away_where_only_those_of_samples_are_read(reads: str, tmp_path: Path) -> None:
+    step = surgery.make_sampler(reads == "sample")
+    found = read(train(tmp_path, step, window=(10, 3)))
+    assert (found is not None) == (reads == "sample")
 
 
 def test_where_every_gradient_is_used_nothing_is_noted(tmp_path: Path) -> None:
