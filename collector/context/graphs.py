@@ -32,8 +32,8 @@ _MOST_NUMBERED, _MOST_READ = 5_000, 64
 """Most nodes of a backward whose values are numbered, and most numbers that are read of a tensor."""
 LEAST_PARTS = 8
 """The least number of parts of a result whose gradients are taken one by one, for them to count as a Jacobian."""
-_MOST_COMPARED, _MOST_OF_RESULT = 64, 1_024
-"""Most numbers of a tensor that are compared one by one, and most that are compared of a result."""
+_MOST_COMPARED, _MOST_OF_RESULT, _MANY_VALUES = 64, 1_024, 64
+"""Most numbers of a tensor that are all compared, and how many are compared of a larger one, if they have many values."""
 _PLAIN = re.compile(
     r"(?!Bernoulli|Binomial|Cauchy|Exponential|Geometric|LogNormal|Normal|Poisson|Random|Rrelu|Sample"
     r"|StandardGamma|Uniform)\w+Backward\d+"
@@ -237,14 +237,16 @@ def _take_each(value: Any) -> tuple[Any, ...]:
 
 
 def _identify(tensor: Any, is_result: bool) -> tuple[Any, ...]:
-    """Return what is equal for equal tensors: the numbers of a small tensor on the host, else the place in memory. Of a
-    result of the node itself, such as the mask of a dropout, some numbers stand for all.
+    """Return what is equal for equal tensors: the numbers of a small tensor on the host, else the place in memory. Some
+    numbers stand for all if they are of many values, or of a result of the node itself, such as the mask of a dropout.
     """
     shape = tuple(tensor.shape), tensor.dtype, tensor.device
     if tensor.device.type == "cpu" and tensor.numel() <= _MOST_COMPARED:
         return (*shape, str(tensor.tolist()))
-    if is_result and (array := view_numbers(tensor)) is not None:
-        return (*shape, take_some(array, _MOST_OF_RESULT).tobytes())
+    if (array := view_numbers(tensor)) is not None:
+        some = take_some(array, _MOST_OF_RESULT)
+        if is_result or len(set(some.tolist())) >= _MANY_VALUES:
+            return (*shape, some.tobytes())
     return (*shape, tensor.data_ptr(), tensor.stride(), tensor._version)
 
 

@@ -39,6 +39,7 @@ def name_repeats(result: Tensor) -> list[str]:
 WEIGHT, OTHER = nn.Parameter(torch.randn(6, 6)), nn.Parameter(torch.randn(6, 6))
 BATCH, SHUFFLED = torch.randn(20, 6), torch.randn(20, 6)
 FORM = nn.Linear(6, 6)
+MASK = (torch.rand(200, 40) > 0.5).float()
 WIDE, SCALE = nn.Parameter(torch.randn(200, 40)), nn.Parameter(torch.rand(200, 1))
 
 
@@ -67,7 +68,8 @@ class Doubled(torch.autograd.Function):  # type: ignore[misc]
         (lambda: WEIGHT[0] * torch.tensor(3.0) + WEIGHT[0] * torch.tensor(3.0), ["MulBackward0"]),
         (lambda: BATCH @ WEIGHT + BATCH @ OTHER, []),
         (lambda: BATCH @ WEIGHT + SHUFFLED @ WEIGHT, []),
-        (lambda: BATCH @ WEIGHT + BATCH.clone() @ WEIGHT, []),
+        (lambda: BATCH @ WEIGHT + BATCH.clone() @ WEIGHT, ["MmBackward0"]),
+        (lambda: (MASK * WIDE) + (MASK.clone() * WIDE), []),
         (lambda: WEIGHT.sum(0) + WEIGHT.sum(1), []),
         (lambda: WEIGHT.pow(2) + WEIGHT.pow(3), []),
         (lambda: WEIGHT * 2 + WEIGHT * 3, []),
