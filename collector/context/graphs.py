@@ -1,7 +1,9 @@
 """The graph of a backward: its nodes, and what of it is computed more than once.
 
-Operators that compute the same are found as compilers number values to share computations. Two nodes have the same value if they are of one kind and keep the same settings, the nodes of their inputs have the same
-values, and their other inputs are the same tensors. This takes some ten microseconds for a node.
+Operators that compute the same are found as compilers number values to share computations. Two nodes have the same value
+if they are of one kind and keep the same settings, the nodes of their inputs have the same values, and their other inputs
+are the same. So have nodes of one kind whose results have the same numbers, where later nodes keep them for backward.
+This takes some ten microseconds for a node.
 """
 
 from __future__ import annotations
@@ -107,22 +109,24 @@ def join_ranges(classes: Mapping[int, int], time: int) -> Iterator[list[int]]:
         yield [first, last, time, kind]
 
 
-def find_repeats(nodes: Iterable[Any]) -> list[bool]:
+def find_repeats(nodes: Sequence[Any]) -> list[bool]:
     """Return for each node whether an earlier node has the same value. A node follows the nodes of its inputs.
 
-    A node of an unknown kind, or with inputs that it does not keep, has a value of its own. Views are not counted,
-    because they compute nothing.
+    A node whose result nobody keeps, of an unknown kind or with inputs that it does not keep, has a value of its own.
+    Views are not counted, because they compute nothing.
     """
     values: dict[Any, int] = {}
     known: dict[Any, int] = {}
     kept: dict[type, tuple[tuple[str, bool], ...]] = {}
+    results = _read_results(nodes)
     for node in nodes:
         value = len(values)
         kind = type(node)
         if kind not in kept:
             kept[kind] = _list_kept(kind)
-        key = _describe_value(node, kept[kind], values)
-        values[node] = value if key is None else known.setdefault(key, value)
+        keys = [_describe_value(node, kept[kind], values), (kind, results[node]) if node in results else None]
+        values[node] = min((known[key] for key in keys if key in known), default=value)
+        known |= {key: values[node] for key in keys if key is not None}
     again = [value != place for place, value in enumerate(values.values())]
     return [repeats and not _VIEWS.match(type(node).__name__) for node, repeats in zip(values, again, strict=True)]
 
@@ -187,6 +191,27 @@ def _find_before(walked: Sequence[Walked], consumers: Sequence[Sequence[int]], s
     return found - {selection}
 
 
+def _read_results(nodes: Iterable[Any]) -> dict[Any, tuple[Any, ...]]:
+    """Return some numbers of the result of each node, where a node that uses it keeps it, and if they are of many values."""
+    found: dict[Any, tuple[Any, ...]] = {}
+    for tensor in list_saved(nodes):
+        node = tensor.grad_fn
+        if node is None or node in found or tensor.output_nr:
+            continue
+        with suppress(RuntimeError, TypeError):
+            if (some := _read_many(tensor)) is not None:
+                found[node] = (tuple(tensor.shape), tensor.dtype, some)
+    return found
+
+
+def _read_many(tensor: Any) -> bytes | None:
+    """Return some numbers of a tensor on the host, None if they are of few values."""
+    if (array := view_numbers(tensor)) is None:
+        return None
+    some = take_some(array, _MOST_OF_RESULT)
+    return some.tobytes() if len(set(some.tolist())) >= _MANY_VALUES else None
+
+
 def _describe_value(node: Any, names: Iterable[tuple[str, bool]], values: Mapping[Any, int]) -> tuple[Any, ...] | None:
     """Return what the value of a node depends on; None if it is not known."""
     kind = type(node)
@@ -243,10 +268,10 @@ def _identify(tensor: Any, is_result: bool) -> tuple[Any, ...]:
     shape = tuple(tensor.shape), tensor.dtype, tensor.device
     if tensor.device.type == "cpu" and tensor.numel() <= _MOST_COMPARED:
         return (*shape, str(tensor.tolist()))
-    if (array := view_numbers(tensor)) is not None:
-        some = take_some(array, _MOST_OF_RESULT)
-        if is_result or len(set(some.tolist())) >= _MANY_VALUES:
-            return (*shape, some.tobytes())
+    if is_result and (array := view_numbers(tensor)) is not None:
+        return (*shape, take_some(array, _MOST_OF_RESULT).tobytes())
+    if (some := _read_many(tensor)) is not None:
+        return (*shape, some)
     return (*shape, tensor.data_ptr(), tensor.stride(), tensor._version)
 
 

@@ -43,6 +43,11 @@ MASK = (torch.rand(200, 40) > 0.5).float()
 WIDE, SCALE = nn.Parameter(torch.randn(200, 40)), nn.Parameter(torch.rand(200, 1))
 
 
+def round_weights() -> Tensor:
+    """Round as quantised training does: the gradient passes through."""
+    return WIDE + (WIDE.round(decimals=2) - WIDE).detach()
+
+
 class Doubled(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, given: Tensor) -> Tensor:
@@ -74,6 +79,13 @@ class Doubled(torch.autograd.Function):  # type: ignore[misc]
         (lambda: WEIGHT.pow(2) + WEIGHT.pow(3), []),
         (lambda: WEIGHT * 2 + WEIGHT * 3, []),
         (lambda: (WEIGHT + 1) + (WEIGHT + 2), []),
+        (lambda: (WIDE + 1).square() + (WIDE + 1).square(), ["AddBackward0", "PowBackward0"]),
+        (lambda: (WIDE + 1).square() + (WIDE + 2).square(), []),
+        (
+            lambda: Doubled.apply(WIDE.exp()).square() + Doubled.apply(WIDE.exp()).square(),
+            ["ExpBackward0", "DoubledBackward", "PowBackward0"],
+        ),
+        (lambda: round_weights().square() + round_weights().square(), ["AddBackward0", "PowBackward0"]),
         (lambda: (WEIGHT - BATCH[:6]) + (WEIGHT - SHUFFLED[:6]), []),
         (lambda: WEIGHT.T @ OTHER + WEIGHT.T, []),
         (lambda: functional.dropout(WEIGHT) + functional.dropout(WEIGHT), []),
