@@ -34,8 +34,10 @@ _MOST_NUMBERED, _MOST_READ = 5_000, 64
 """Most nodes of a backward whose values are numbered, and most numbers that are read of a tensor."""
 LEAST_PARTS = 8
 """The least number of parts of a result whose gradients are taken one by one, for them to count as a Jacobian."""
-_MOST_COMPARED, _MOST_OF_RESULT, _MANY_VALUES = 64, 1_024, 64
-"""Most numbers of a tensor that are all compared, and how many are compared of a larger one, if they have many values."""
+_MOST_COMPARED = 64
+"""Most numbers of a tensor that are all compared."""
+_MOST_OF_RESULT, _MOST_OF_MANY, _MANY_VALUES = 1_024, 256, 64
+"""How many numbers are compared of a result such as a mask, and how many of a tensor whose numbers have many values."""
 _PLAIN = re.compile(
     r"(?!Bernoulli|Binomial|Cauchy|Exponential|Geometric|LogNormal|Normal|Poisson|Random|Rrelu|Sample"
     r"|StandardGamma|Uniform)\w+Backward\d+"
@@ -208,7 +210,7 @@ def _read_many(tensor: Any) -> bytes | None:
     """Return some numbers of a tensor on the host, None if they are of few values."""
     if (array := view_numbers(tensor)) is None:
         return None
-    some = take_some(array, _MOST_OF_RESULT)
+    some = take_some(array, _MOST_OF_MANY)
     return some.tobytes() if len(set(some.tolist())) >= _MANY_VALUES else None
 
 

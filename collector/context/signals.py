@@ -72,6 +72,7 @@ class SignalContext:
     - `optimizer_watchers` are called with each of the first optimizers, after its first step.
     - `wait_watchers` are called on the training thread after each backward of a job with a process group, with the
       duration of the backward in ns.
+    - `window_watchers` are called on the training thread with the first step of each detailed window that opens.
     - `gradient_watchers` are called at backwards, updates and clearings on the training thread, during a few steps.
     - `call_watchers` are called after calls of outermost modules in some steps, with start time, module, arguments and
       result.
@@ -93,6 +94,7 @@ class SignalContext:
         self.module_watchers: list[Callable[[Any], None]] = []
         self.optimizer_watchers: list[Callable[[Any], None]] = []
         self.wait_watchers: list[Callable[[int], None]] = []
+        self.window_watchers: list[Callable[[int], None]] = []
         self.gradient_watchers: list[GradientWatcher] = []
         self.call_watchers: list[Callable[[int, Any, tuple[Any, ...], Any], None]] = []
         self.steps = StepCounter(log)

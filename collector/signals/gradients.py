@@ -302,17 +302,32 @@ class UnusedGradientsSignal(Signal):
         self._last = self._first + (MOST_STEPS if window.is_off else min(window.count, MOST_STEPS))
         context.optimizer_watchers.append(self._optimizers.add)
         context.boundaries.append(self._on_step)
+        context.window_watchers.append(self._on_window)
 
     def remove(self) -> None:
         self._context.gradient_watchers.clear()
         self._look = None
         stop_calling(self._on_step, self._context.boundaries)
 
+    def _on_window(self, step: int) -> None:
+        """Look again at a later window: its steps may do something else, such as training after a pretraining."""
+        if self._look is None and step > self._last:
+            self._first, self._last = step, step + MOST_STEPS
+            self._context.boundaries.append(self._on_step)
+            self._begin()
+
+    def _begin(self) -> None:
+        self._look = GradientLook(WorkLook(has_window=not self._context.options.window.is_off))
+        self._context.gradient_watchers.append(self)
+
     def _on_step(self, ended: int) -> None:
         if self._look is None:
             if ended >= self._first - 1:
-                self._look = GradientLook(WorkLook(has_window=not self._context.options.window.is_off))
-                self._context.gradient_watchers.append(self)
+                self._last += ended + 1 - self._first
+                self._first = ended + 1
+                self._begin()
+            return
+        if ended < self._first:
             return
         with self._context.shielded(self.name):
             if self._look.work is not None:  # the first step alone: a window may be cut short after it
@@ -331,7 +346,7 @@ class UnusedGradientsSignal(Signal):
         if look is None:
             return
         if self._may_trace():  # Dynamo would compile this examination, and read the tensors that it holds
-            self._look, self._first = None, sys.maxsize
+            self._look, self._first, self._last = None, sys.maxsize, sys.maxsize
             self._context.gradient_watchers.clear()
             return
         done = False
@@ -343,6 +358,7 @@ class UnusedGradientsSignal(Signal):
             hide_frames(error)
             raise
         if not done:
+            self._last = sys.maxsize
             self.remove()
 
 

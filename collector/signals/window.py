@@ -173,6 +173,8 @@ class WindowSignal(Signal):
             self._context.set_signal(self.name, "on")  # another profiler was in the way of an earlier window
         self._header[WINDOW_SLOT] = WINDOW_OPEN
         self._context.log.write(DETAILED, 1)
+        for watch in self._context.window_watchers:
+            watch(step)
 
     def _close(self) -> None:
         window, self._window = self._window, None

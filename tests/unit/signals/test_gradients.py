@@ -12,6 +12,9 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 from collector.context.signals import SETTLED_STEP
+from collector.format.schema.layout import events_path, rank_path
+from collector.notes import WORDS_FILE
+from collector.ring.windows import Order, send_order
 from collector.signals import gradients
 from profiler_server.analysis.recorded_facts import read_repeated_nodes, read_unused_gradients
 from profiler_server.analysis.stacks.line_work import read_repeated_time, read_unused_share
@@ -108,6 +111,32 @@ def test_gradients_of_weights_are_thrown_away_where_only_those_of_samples_are_re
     step = surgery.make_sampler(reads == "sample")
     found = read(train(tmp_path, step, window=(10, 3)))
     assert (found is not None) == (reads == "sample")
+
+
+def test_a_later_window_is_looked_at_too(tmp_path: Path) -> None:
+    """A teacher is trained first; only then a student learns from it."""
+    teacher, student = nn.Linear(8, 4), nn.Linear(8, 4)
+    optimizers = [torch.optim.SGD(model.parameters(), 0.1) for model in (student, teacher)]
+
+    def step(at: int) -> None:
+        if at == 10:
+            send_order(events_path(rank_path(tmp_path, 0)) / WORDS_FILE, Order(14, 4))
+            optimizers.pop()
+        model, optimizer = (teacher if at < 10 else student), optimizers[-1]
+        batch = torch.randn(4, 8)
+        loss = mse_loss(model(batch), teacher(batch) if at >= 10 else torch.zeros(4, 4))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def loop() -> None:
+        for at in range(30):
+            step(at)
+
+    rank = record(tmp_path, loop, window=(3, 3)).run.rank()
+    assert [window.first_step for window in rank.manifest.windows] == [3, 14]
+    assert read_unused_gradients(rank.manifest.facts) is not None
+    assert rank.manifest.facts["unused_gradients"]["step"] == 14
 
 
 def test_where_every_gradient_is_used_nothing_is_noted(tmp_path: Path) -> None:
