@@ -148,14 +148,16 @@ def judge(case: Case) -> Diagnosis:
 
 
 def _choose_looks(case: Case, known: Sequence[Suggestion], findings: Findings) -> list[Suggestion]:
-    """Return the findings worth a look, as suggestions, without those whose function or line one of `known` names.
+    """Return the findings worth a look, as suggestions, without those whose function or line one of `known` names that
+    is no remark.
 
     They are sorted by weight. The second finding of a rule is chosen only if no other rule has one.
     """
     looks: list[tuple[int, float, Suggestion]] = []
     nth: Counter[str] = Counter()
+    asked = [entry for entry in known if entry.severity != "info"]
     for rule, found in sorted(findings, key=lambda entry: -_weigh(case, entry[1])):
-        if found.subject and not _names((*known, *(look for _, _, look in looks)), found):
+        if found.subject and not _names((*asked, *(look for _, _, look in looks)), found):
             looks.append((nth[rule.id], -_weigh(case, found), write_note(rule, found, "info")))
             nth[rule.id] += 1
     chosen = sorted(looks, key=lambda entry: entry[:2])[:MOST_HOT]
@@ -166,7 +168,8 @@ def _weigh(case: Case, found: Finding) -> float:
     """Return the share of the step that a finding could save at most. A finding with a change or a pattern counts twice,
     because a line with neither may be fine as it is. Of those, the forward of a module counts half.
     """
-    saved_frac = 1.0 - (case.steps.mean_ns if found.least_step_ns is None else found.least_step_ns) / case.steps.mean_ns
+    least_ns, mean_ns = found.least_step_ns, case.steps.mean_ns
+    saved_frac = 1.0 - least_ns / mean_ns if least_ns is not None and mean_ns else 0.0
     return saved_frac * weigh_line(found.subject, found.severity != "info")
 
 

@@ -226,14 +226,16 @@ def _take_by_neighbours(parts: _Parts, outermost: Mask, nearest: Ints, seen: Int
     _, code = np.unique(parts.name[rows].astype(str), return_inverse=True)
     padded = np.pad(code, _NEIGHBOURS, constant_values=-1)
     around = np.lib.stride_tricks.sliding_window_view(padded, 2 * _NEIGHBOURS + 1)
-    _, alike = np.unique(around, axis=0, return_inverse=True)
+    # One number for each row: five digits in a base of more than the number of names.
+    base = int(code.max()) + 2
+    _, alike = np.unique((around + 1) @ base ** np.arange(2 * _NEIGHBOURS + 1), return_inverse=True)
     at = np.searchsorted(parts.start[rows], seen, side="right") - 1
     inside = (at >= 0) & (seen < (parts.start + parts.length)[rows][np.maximum(at, 0)])
     votes = np.zeros((int(alike.max()) + 1, int(of_sample.max(initial=0)) + 1))
-    np.add.at(votes, (alike.ravel()[at[inside]], of_sample[inside]), 1)
+    np.add.at(votes, (alike[at[inside]], of_sample[inside]), 1)
     most, clear = votes.argmax(1), votes.max(1) > NEIGHBOURS_FRAC * np.maximum(votes.sum(1), 1)
     found = nearest.copy()
-    found[order] = np.where(clear[alike.ravel()], most[alike.ravel()], nearest[order])
+    found[order] = np.where(clear[alike], most[alike], nearest[order])
     found[order[at[inside]]] = of_sample[inside]
     return found
 

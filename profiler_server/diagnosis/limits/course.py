@@ -26,6 +26,10 @@ DRIFT_FRAC, DRIFT_STEPS = 0.15, 60
 """A drift is reported if the usual step grew by this share from the first sixth of the run to the last. The run needs
 this many steps."""
 
+MUCH_DRIFT_FRAC = 0.5
+"""A drift of this share is advised to be mended if a line explains it. A smaller one is a remark: a host that gets hot or
+busy makes steps longer, too."""
+
 DRIFT_PARTS, DRIFT_RISES = 6, 4
 """Number of sections of the run that are compared for a drift, and how many must be longer than the section before."""
 

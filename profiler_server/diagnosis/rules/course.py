@@ -60,9 +60,7 @@ def _judge_drift(case: Case) -> Finding | Abstention | None:
             **named,
         ),
         evidence=(STEPS_PAGE,) if spot is None else (STEPS_PAGE, FUNCTIONS),
-        severity="info" if spot is None else "low",
-        subject=spot.subject if spot is not None else "",
-        least_step_ns=float(levels[0]) if spot is not None else None,
+        severity="info" if spot is None or drift < limits.MUCH_DRIFT_FRAC else "low",
     )
 
 

@@ -14,6 +14,8 @@ from profiler_server.facts.steps import Held, Interruptions
 from tests.support import facts as make
 from tests.support.runs import MS
 from tests.unit.diagnosis.edges.base import STEPS, Edge, base, whole
+from tests.unit.diagnosis.edges.lines import course as grow
+from tests.unit.diagnosis.edges.lines import spot, with_lines
 
 
 def stall(every: int, by_ms: float, count: int = 1000) -> Case:
@@ -54,6 +56,13 @@ def drift(growth: float, steps: int = STEPS, falls: int = 0) -> Case:
     chosen[np.flatnonzero(~chosen)[: steps - int(chosen.sum())]] = True
     chosen[np.flatnonzero(chosen)[steps:]] = False
     return make.with_steps(case, selection=replace(case.steps.selection, regular=chosen))
+
+
+def _grow_by_line(growth: float) -> Case:
+    """Steps that grow, all of it in one line."""
+    case = drift(growth)
+    grown_ns = growth * case.steps.mean_ns
+    return with_lines(spot(course=grow((1e6, 1e6 + grown_ns / 2, 1e6 + grown_ns), 1e3)), case=case)
 
 
 def shift(growth: float, steps: int = STEPS) -> Case:
@@ -120,6 +129,7 @@ EDGES: Mapping[str, Edge] = {
     "WARM_UP_FRAC": Edge(0.10, lambda x: make.speaks(warm(20e9, 20e9 / x), "warm_up")),
     "WARM_UP_NS": Edge(10e9, lambda x: make.speaks(warm(x, 2 * x), "warm_up")),
     "DRIFT_FRAC": Edge(0.15, lambda x: make.speaks(drift(x), "drift")),
+    "MUCH_DRIFT_FRAC": Edge(0.5, lambda x: make.find(_grow_by_line(x), "drift").severity == "low"),
     "DRIFT_STEPS": Edge(60, lambda x: make.speaks(drift(0.4, whole(x)), "drift")),
     "DRIFT_RISES": Edge(4, lambda x: make.speaks(drift(0.4, falls=5 - whole(x)), "drift")),
     "SHIFT_FRAC": Edge(0.10, lambda x: make.speaks(shift(x), "shift")),
