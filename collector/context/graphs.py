@@ -197,10 +197,10 @@ def _read_results(nodes: Iterable[Any]) -> dict[Any, tuple[Any, ...]]:
     """Return some numbers of the result of each node, where a node that uses it keeps it, and if they are of many values."""
     found: dict[Any, tuple[Any, ...]] = {}
     for tensor in list_saved(nodes):
-        node = tensor.grad_fn
-        if node is None or node in found or tensor.output_nr:
-            continue
-        with suppress(RuntimeError, TypeError):
+        with suppress(RuntimeError, TypeError):  # a tensor without memory of its own, or a view that was changed
+            node = tensor.grad_fn
+            if node is None or node in found or tensor.output_nr:
+                continue
             if (some := _read_many(tensor)) is not None:
                 found[node] = (tuple(tensor.shape), tensor.dtype, some)
     return found
