@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import sys
 import threading
 import time
+from _thread import start_new_thread
 from threading import get_ident
 
 from collector.context.hooks import bind
@@ -16,6 +19,7 @@ from collector.ring.codes import GC_END, GC_START
 MOST_THREADS = 16
 _NO_LOADER = -1
 _LOOK_NS = 1_000_000_000
+_COLLECTED_S = 0.02
 
 
 class GarbageSignal(Signal):
@@ -28,11 +32,20 @@ class GarbageSignal(Signal):
         words, mask, following, thread, now, get_ident = bind(log)
 
         def on_collection(phase: str, info: dict[str, int]) -> None:
-            if get_ident() == thread[0]:
-                words[following() & mask] = now() + (GC_START if phase == "start" else GC_END)
+            try:
+                if get_ident() == thread[0]:
+                    words[following() & mask] = now() + (GC_START if phase == "start" else GC_END)
+            except KeyboardInterrupt:  # Python drops what a callback of its collector raises
+                start_new_thread(_interrupt_again, ())
 
         gc.callbacks.append(on_collection)
         context.undo.call(lambda: gc.callbacks.remove(on_collection))
+
+
+def _interrupt_again() -> None:
+    """Send the process the signal of Ctrl-C again, after the collection has most likely ended."""
+    time.sleep(_COLLECTED_S)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 class ThreadsSignal(Signal):

@@ -70,8 +70,8 @@ from profiler_server.facts.machine import (
     Host,
     HostLoad,
     HostWaits,
-    Overhead,
     RankNotes,
+    RecordingCost,
     RepeatedNodes,
     Replayed,
 )
@@ -125,7 +125,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
     stacks = read_or(None, read_stacks, rank)
     steps = _measure_steps(rank, rows, train, selection)
     case = Case(
-        manifest=replace(_take(RankNotes, manifest), overhead=_take(Overhead, manifest.overhead)),
+        manifest=replace(_take(RankNotes, manifest), overhead=_take(RecordingCost, manifest.overhead)),
         steps=steps,
         loading=found[0],
         device=device,

@@ -318,7 +318,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Overhead:
+class RecordingCost:
     """The cost of recording on the training thread, and how it was measured."""
 
     training_thread_ns_per_step: float
@@ -336,7 +336,7 @@ class RankNotes:
     cpu_count: int | None
     usable_cores: float | None
     torch_threads: int | None
-    overhead: Overhead
+    overhead: RecordingCost
     facts: Mapping[str, Any]
     warnings: tuple[Any, ...] = ()
     switched: Mapping[str, str] = field(default_factory=dict)

@@ -3,7 +3,7 @@ before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from collector.format.phases import IN_MODEL
@@ -13,6 +13,9 @@ from profiler_server.facts.case import STEPS_PAGE, Abstention, Case, Finding, Ho
 from profiler_server.facts.steps import ModelCalls
 from profiler_server.words.phrases import OPERATORS_PAGE, describe
 
+_DOUBTS: Mapping[str, tuple[float | None, float]] = {"losses": (0.2, 0.6), "inputs": (0.2, 0.6), "parts": (None, 0.3)}
+"""The doubt about the saving of one backward instead of several, and the share that a poor version saves. How much is left
+of a Jacobian depends on the way in which it is taken."""
 _LOADER = "DataLoader"
 """What stands for a module where the batches of a loader were examined."""
 
@@ -208,8 +211,7 @@ def _judge_backwards(case: Case) -> tuple[float, Finding] | None:
         place=_name_place(case, swept.place),
         share=share,
     )
-    # How much is left of a Jacobian depends on the way in which it is taken.
-    doubt_frac, least_frac = (None, 0.3) if swept.kind == "parts" else (0.2, 0.6)
+    doubt_frac, least_frac = _DOUBTS[swept.kind]
     what_if = shorten_phases(case, IN_MODEL, share / in_model)
     return share * case.steps.mean_ns, Finding(text, what_if=what_if, doubt_frac=doubt_frac, least_frac=least_frac)
 
