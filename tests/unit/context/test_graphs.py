@@ -300,3 +300,8 @@ def test_subnormal_numbers_of_what_is_kept_are_counted_once(has_window: bool) ->
     assert counted["subnormal"] == 60
     assert 60 < counted["read"] <= 70
     assert "subnormals" not in look_at((torch.ones(4, 16) * OTHER[0, 0]).sum(), has_window)
+
+
+def test_a_product_after_a_transposition_may_mix_rows() -> None:
+    mixed = (WORDS @ WEIGHT).transpose(1, 2) @ torch.nn.Parameter(torch.randn(10, 10))
+    assert find_spare(walk([mixed.transpose(1, 2)[:, :2].sum().grad_fn], 1000)) is None
