@@ -311,10 +311,11 @@ class UnusedGradientsSignal(Signal):
 
     def _on_window(self, step: int) -> None:
         """Look again at a later window: its steps may do something else, such as training after a pretraining."""
-        if self._look is None and step > self._last:
-            self._first, self._last = step, step + MOST_STEPS
-            self._context.boundaries.append(self._on_step)
-            self._begin()
+        with self._context.shielded(self.name):
+            if self._look is None and step > self._last:
+                self._first, self._last = step, step + MOST_STEPS
+                self._context.boundaries.append(self._on_step)
+                self._begin()
 
     def _begin(self) -> None:
         self._look = GradientLook(WorkLook(has_window=not self._context.options.window.is_off))
