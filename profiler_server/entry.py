@@ -1,6 +1,6 @@
-"""The start of `profiler-run` and `profiler-server`. If another package hides our `collector`, an error names it.
+"""The start of `stepscope`, `profiler-run` and `profiler-server`. If another package hides our `collector`, an error names it.
 
-The two commands cannot start in `collector`, because another distribution may own that name.
+The commands cannot start in `collector`, because another distribution may own that name.
 """
 
 from __future__ import annotations
@@ -9,6 +9,16 @@ import importlib.util
 import sys
 
 _CANNOT = 2
+
+
+def run_stepscope() -> int:
+    """Run the command `stepscope`, and return its exit code: `stepscope run …` is `profiler-run …`, and every other verb,
+    also `serve` or none, is that of `profiler-server`.
+    """
+    verb = sys.argv[1] if len(sys.argv) > 1 else ""
+    if verb in ("run", "serve"):
+        del sys.argv[1]
+    return run_profiler() if verb == "run" else run_server()
 
 
 def run_profiler() -> int:

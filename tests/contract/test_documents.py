@@ -18,7 +18,7 @@ from tests.support.format_document import build_document
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
-FOLDERS = ("collector", "profiler_server", "frontend", "tests")
+FOLDERS = ("collector", "profiler_server", "stepscope", "frontend", "tests")
 FOREIGN = {"node_modules", "vendor"}
 MOST_LINES_A_VERSION = 20
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted(path for package in ("collector", "profiler_server") for path in (ROOT / package).rglob("*.py"))
+SOURCES = sorted(
+    path for package in ("collector", "profiler_server", "stepscope") for path in (ROOT / package).rglob("*.py")
+)
 TEMPLATES = sorted((ROOT / "frontend/templates").rglob("*.html"))
 SCRIPTS = sorted(path for path in (ROOT / "frontend/static/js").rglob("*.js"))
 CLOSE = re.compile(r"[\d}]%(?!\()")

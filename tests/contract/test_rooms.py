@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OURS = ("collector.", "profiler_server.")
+PACKAGES = ("collector", "profiler_server", "stepscope")
+OURS = tuple(f"{package}." for package in PACKAGES)
 NAMES_MODULE = re.compile(r"collector\.[\w.]+|profiler_server(\.[\w.]+)?")
 
 # Room -> rooms that it may import. The longest matching prefix decides which room a module is in.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "stepscope": ("collector",),
     "collector.format.schema": ("collector.format.phases", "collector.format.switches", "collector.format.words"),
     "collector.format.switches": (),
     "collector.format.words": (),
@@ -281,6 +283,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 
 # Rooms of plug-ins: their files must not import each other.
 PLUG_IN_ROOMS = (
+    "stepscope",
     "collector.format.schema.tables",
     "collector.signals",
     "collector.sidecar.assemblers",
@@ -294,7 +297,7 @@ PLUG_IN_ROOMS = (
 
 
 def list_modules() -> Iterator[tuple[str, Path]]:
-    for package in ("collector", "profiler_server"):
+    for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
             yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
@@ -338,8 +341,7 @@ def find_circle(imports: Mapping[str, set[str]]) -> list[str]:
 
 
 def test_every_module_is_in_a_room() -> None:
-    roots = {"collector", "profiler_server"}
-    assert [name for name, _ in list_modules() if name not in roots and find_room(name) is None] == []
+    assert [name for name, _ in list_modules() if name not in PACKAGES and find_room(name) is None] == []
 
 
 def test_imports_run_down_only() -> None:
@@ -350,7 +352,7 @@ def test_imports_run_down_only() -> None:
             continue
         allowed = (room, *MAY_IMPORT[room])
         for name in list_imports(path):
-            if name.split(".")[0] not in ("collector", "profiler_server"):
+            if name.split(".")[0] not in PACKAGES:
                 continue
             if not any(name == a or name.startswith(a + ".") for a in allowed):
                 wrong.append(f"{module} imports {name}")
@@ -381,7 +383,7 @@ def test_no_rooms_import_each_other() -> None:
         room = ".".join(module.split(".")[:2])
         named = {name for name in list_imports(path) if name.startswith(OURS) and find_room(name) not in leaves}
         found = {".".join(name.split(".")[:2]) for name in named}
-        imports.setdefault(room, set()).update(found - {room, "collector", "profiler_server"})
+        imports.setdefault(room, set()).update(found - {room, *PACKAGES})
     assert find_circle(imports) == []
 
 

@@ -19,7 +19,7 @@ BROAD_EXCEPT_ROOMS = (
     "profiler_server/derive",
     "profiler_server/web",
 )
-CODE_FOLDERS = ("collector", "profiler_server", "frontend", "tests", "benchmarks", "examples")
+CODE_FOLDERS = ("collector", "profiler_server", "stepscope", "frontend", "tests", "benchmarks", "examples")
 
 
 def list_files(*suffixes: str) -> Iterator[Path]:

@@ -48,7 +48,39 @@ def test_a_misspelt_option_is_refused_by_type_checkers_and_at_run_time() -> None
         Profiler(level="loud")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("package", ["collector", "profiler_server"])
+def test_stepscope_is_another_name_of_collector() -> None:
+    import stepscope
+
+    assert stepscope.__all__ == collector.__all__
+    assert all(getattr(stepscope, name) is getattr(collector, name) for name in collector.__all__)
+    assert set(collector.__all__) < set(dir(stepscope))
+    with pytest.raises(AttributeError, match="module 'stepscope' has no attribute 'Profilers'"):
+        _ = stepscope.Profilers
+
+
+def test_importing_stepscope_imports_neither_torch_nor_a_door() -> None:
+    code = "import sys, stepscope; print([m for m in sys.modules if m.split('.')[0] in ('torch', 'pyarrow') or m.startswith('stepscope.')])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "start"),
+    [
+        (["run"], "usage: profiler-run"),
+        (["report"], " report [OPTIONS] {RUN}"),
+        (["serve"], " [OPTIONS] COMMAND [ARGS]"),
+    ],
+)
+def test_stepscope_has_the_verbs_of_both_commands(words: list[str], start: str) -> None:
+    done = run_entry("run_stepscope", *words, "--help")
+    assert done.returncode == 0, done.stderr
+    assert start in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("package", ["collector", "profiler_server", "stepscope"])
 def test_the_types_are_shipped(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()
 
@@ -61,13 +93,13 @@ def run_entry(function: str, *words: str, path: Path = ROOT) -> subprocess.Compl
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
 
 
-@pytest.mark.parametrize("function", ["run_profiler", "run_server"])
+@pytest.mark.parametrize("function", ["run_profiler", "run_server", "run_stepscope"])
 def test_the_commands_tell_their_version(function: str) -> None:
     done = run_entry(function, "--version")
     assert (done.returncode, done.stdout) == (0, f"stepscope {collector.__version__}\n"), done.stderr
 
 
-@pytest.mark.parametrize("function", ["run_profiler", "run_server"])
+@pytest.mark.parametrize("function", ["run_profiler", "run_server", "run_stepscope"])
 def test_another_package_named_collector_is_named_in_a_line(tmp_path: Path, function: str) -> None:
     (tmp_path / "collector").mkdir()
     (tmp_path / "collector/__init__.py").write_text("gather = print\n", encoding="utf-8")
