@@ -4,7 +4,7 @@ Dynamo learns of the hooks without being imported. PyTorch imports Dynamo late, 
 DDP. An earlier import changes how a job ends: `torch.distributed.nn.functional`, which Dynamo imports, has the default
 process group as default argument of its functions. Imported after `init_process_group`, the module keeps the group
 until the process ends. Imported before, nothing keeps the group, and its destructor joins threads of gloo that may wait
-for the interpreter lock (docs/testing.md).
+for the interpreter lock (docs/concepts/testing.md).
 """
 
 from __future__ import annotations

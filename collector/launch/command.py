@@ -35,7 +35,7 @@ _EXAMPLES = """examples:
   profiler-run --pairs 5 --against main train.py --lr 0.1
   profiler-run --try --budget 10m train.py --lr 0.1
 
-docs/record.md, docs/gate.md and docs/jobs.md say more."""
+docs/how-to/record.md, docs/how-to/gate.md and docs/how-to/jobs.md say more."""
 
 
 def run_command(arguments: Sequence[str]) -> int:

@@ -3,7 +3,7 @@
 Both races exist with and without a recording. First, the destructor of a process group joins gloo's threads while it
 holds the interpreter lock. A gloo thread that frees its last collective may wait for that lock: then the job hangs for
 ever. Second, a daemon thread that returns from an operator while the interpreter ends is ended inside C++, which aborts
-the process. docs/testing.md explains both.
+the process. docs/concepts/testing.md explains both.
 """
 
 from __future__ import annotations

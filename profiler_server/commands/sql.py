@@ -50,7 +50,7 @@ def command(
         float, typer.Option(metavar="S", min=0, help="Longest that the query may take; 0 for no limit.")
     ] = LIMIT_S,
 ) -> None:
-    """Run a DuckDB query over the tables of a run (docs/format.md lists them).
+    """Run a DuckDB query over the tables of a run (docs/reference/format.md lists them).
 
     The table steps holds evaluation and the time outside of steps too: add where kind = 'train'.
     """

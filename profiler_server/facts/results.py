@@ -1,6 +1,6 @@
 """The results for a rank, as on pages and in `report --json`: what limits its steps, suggested changes, and operators.
 
-Field names are the keys of `report --json` (see docs/format.md). Times are ns, shares are fractions, and a missing
+Field names are the keys of `report --json` (see docs/reference/format.md). Times are ns, shares are fractions, and a missing
 value is None.
 """
 

@@ -17,7 +17,7 @@ from profiler_server.facts.case import Rule
 from tests.support.format_document import build_document
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FOLDERS = ("collector", "profiler_server", "stepscope", "frontend", "tests")
 FOREIGN = {"node_modules", "vendor"}
 MOST_LINES_A_VERSION = 20
@@ -26,7 +26,7 @@ MOST_LINES_A_VERSION = 20
 def read_rooms() -> list[Path]:
     """Return what the first column of the tables of rooms names."""
     found, package = [], ""
-    for line in (ROOT / "docs/architecture.md").read_text("utf-8").splitlines():
+    for line in (ROOT / "docs/concepts/architecture.md").read_text("utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("|") and cells[0].endswith("/`"):
             package = cells[0].strip("`/")
@@ -91,7 +91,7 @@ def _list_sections(document: Path) -> set[str]:
 def test_documents_that_code_and_help_texts_name_are_there() -> None:
     sources = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.*") if not FOREIGN & {*path.parts}]
     texts = {path: path.read_text("utf-8") for path in sources if path.suffix in (".py", ".html", ".js")}
-    named = {(path.name, name) for path, text in texts.items() for name in re.findall(r"docs/\w+\.\w+", text)}
+    named = {(path.name, name) for path, text in texts.items() for name in re.findall(r"docs/[\w/-]+\.\w+", text)}
     assert len(named) > 10
     assert [found for found in named if not (ROOT / found[1]).exists()] == []
 
@@ -104,7 +104,7 @@ def test_a_version_of_the_changelog_is_short() -> None:
 
 def test_the_list_of_rules_is_that_of_the_rules_there_are() -> None:
     """The sentence beside a rule is the first one of what judges it, or of its file."""
-    text = (ROOT / "docs/diagnosis.md").read_text("utf-8").partition("## The rules")[2].partition("\n## ")[0]
+    text = (ROOT / "docs/concepts/diagnosis.md").read_text("utf-8").partition("## The rules")[2].partition("\n## ")[0]
     listed = re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE)
     assert listed == [(rule.id, describe(rule)) for rule in find_rules().rules]
 
@@ -115,7 +115,7 @@ def describe(rule: Rule) -> str:
 
 
 def test_the_list_of_trace_formats_is_that_of_the_formats_there_are() -> None:
-    text = (ROOT / "docs/record.md").read_text("utf-8").partition("## Import a trace")[2].partition("\n## ")[0]
+    text = (ROOT / "docs/how-to/record.md").read_text("utf-8").partition("## Import a trace")[2].partition("\n## ")[0]
     listed = {
         name: set(re.findall(r"`(\.[\w.]+)`", files)) for name, files in re.findall(r"^\| (.*) \| (.*) \|$", text, re.M)
     }
@@ -133,8 +133,8 @@ def test_a_column_that_is_newer_than_the_format_raises_its_version() -> None:
 
 
 def test_format_document_is_fresh() -> None:
-    stored = (ROOT / "docs/format.md").read_text(encoding="utf-8")
-    assert stored == build_document(), "stale: run `python -m tests.support.format_document docs/format.md`"
+    stored = (ROOT / "docs/reference/format.md").read_text(encoding="utf-8")
+    assert stored == build_document(), "stale: run `python -m tests.support.format_document docs/reference/format.md`"
 
 
 def test_every_column_has_a_sentence() -> None:

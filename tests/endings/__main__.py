@@ -3,7 +3,7 @@
 python -m tests.endings --kind ddp-tutorial --way return --load busy --ranks 3 --times 10
 python -m tests.endings --load idle --budget 60 --seed 1 --table endings.md --json endings.json
 
-Exits with 1 if any cell differs. docs/testing.md says what is compared.
+Exits with 1 if any cell differs. docs/concepts/testing.md says what is compared.
 """
 
 from __future__ import annotations

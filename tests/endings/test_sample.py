@@ -1,4 +1,4 @@
-"""A sample of the endings. The whole is run by hand: `python -m tests.endings`; docs/testing.md says what is compared."""
+"""A sample of the endings. The whole is run by hand: `python -m tests.endings`; docs/concepts/testing.md says what is compared."""
 
 from __future__ import annotations
 

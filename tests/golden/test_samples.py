@@ -36,7 +36,7 @@ SUGGESTIONS = {
 }
 """Each was judged as the owner of the trace would: is it true, would it help? Traces without an entry get none."""
 NOT_EXPLAINED = {"diff_test", "negative_queue", "vllm_decode_cudagraph"}
-"""Their streams wait for events that the trace does not name, or for work from before it (docs/diagnosis.md)."""
+"""Their streams wait for events that the trace does not name, or for work from before it (docs/concepts/diagnosis.md)."""
 WITHOUT_DEVICE = {"cpu_only_rank34.pt.trace"}
 
 

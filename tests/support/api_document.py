@@ -1,4 +1,4 @@
-"""Make docs/api.md from the docstrings of `collector`: `python -m tests.support.api_document docs/api.md`."""
+"""Make docs/reference/api.md from the docstrings of `collector`: `python -m tests.support.api_document docs/reference/api.md`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collector.format.schema import errors
 
 _HEAD = """# What scripts call
 
-`from collector import …`. This page is made from the docstrings (`python -m tests.support.api_document docs/api.md`); a
+`from collector import …`. This page is made from the docstrings (`python -m tests.support.api_document docs/reference/api.md`); a
 test fails when it is stale. Times are integers in nanoseconds unless a name says otherwise. A call raises what its entry
 names and nothing else; what goes wrong while recording never reaches the training.
 """
@@ -25,7 +25,7 @@ _PROMPTS = (">>>", "...")
 
 
 def build_reference() -> str:
-    """Return the whole text of docs/api.md."""
+    """Return the whole text of docs/reference/api.md."""
     names = [name for name in collector.__all__ if not name.startswith("_")]
     values = {name: getattr(collector, name) for name in names}
     kinds = {
@@ -102,4 +102,4 @@ def _format_signature(function: Any) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(build_reference(), encoding="utf-8")
+    (Path("docs/reference") / Path(sys.argv[1]).name).write_text(build_reference(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Make docs/format.md from the declarations: `python -m tests.support.format_document docs/format.md`."""
+"""Make docs/reference/format.md from the declarations: `python -m tests.support.format_document docs/reference/format.md`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collector.format.schema.tables import TABLES
 _HEAD = """# The format of a run
 
 Format version {version}. This page is made from the declarations in `collector/format/schema`
-(`python -m tests.support.format_document docs/format.md`); a test fails when it is stale.
+(`python -m tests.support.format_document docs/reference/format.md`); a test fails when it is stale.
 
 A run is a directory that holds `profiler/`:
 
@@ -71,4 +71,4 @@ def _describe_manifest(kind: type) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(build_document(), encoding="utf-8")
+    (Path("docs/reference") / Path(sys.argv[1]).name).write_text(build_document(), encoding="utf-8")

@@ -1,7 +1,7 @@
 """Every threshold, by family, with its reference and its source.
 
 A share (`_FRAC`) is of the mean step unless its sentence names something else. A figure without a source is our choice.
-It was made with runs into which causes were planted (docs/diagnosis.md). Both sides of each threshold are tested
+It was made with runs into which causes were planted (docs/concepts/diagnosis.md). Both sides of each threshold are tested
 (tests/unit/diagnosis/edges). Imports nothing.
 """
 

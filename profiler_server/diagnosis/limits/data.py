@@ -38,7 +38,7 @@ STAGE_CPU_NS = 50_000.0
 
 MODEL_ERROR = 0.08
 """Assumed error of a prediction, as a share of the gain or of the remaining step, whichever is smaller. On the grid of
-loops (docs/accuracy.md) nine in ten errors are below 10 %, and half are below 3 %."""
+loops (docs/concepts/accuracy.md) nine in ten errors are below 10 %, and half are below 3 %."""
 
 CONTENTION_ERROR = 0.25
 """Error added per share of the host's cores that other programs take, because their load may differ next time. Assumed,
@@ -64,4 +64,4 @@ DELAYS = (0.5, 1.5)
 """Range of the delay for a processor, as multiples of the computed delay."""
 
 USUAL_RECEIVE_NS = 1_000_000.0
-"""Time to take over a batch of one to three tensors from a worker: 0.6 to 1.9 ms were measured (docs/accuracy.md)."""
+"""Time to take over a batch of one to three tensors from a worker: 0.6 to 1.9 ms were measured (docs/concepts/accuracy.md)."""

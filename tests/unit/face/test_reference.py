@@ -1,4 +1,4 @@
-"""docs/api.md says what the docstrings say, and every public name has one."""
+"""docs/reference/api.md says what the docstrings say, and every public name has one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_reference_is_fresh() -> None:
-    stored = (ROOT / "docs/api.md").read_text(encoding="utf-8")
-    assert stored == build_reference(), "stale: run `python -m tests.support.api_document docs/api.md`"
+    stored = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
+    assert stored == build_reference(), "stale: run `python -m tests.support.api_document docs/reference/api.md`"
 
 
 def test_every_public_name_and_method_has_a_docstring() -> None:
