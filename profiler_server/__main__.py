@@ -8,18 +8,18 @@ _NEEDED = ("duckdb", "fastapi", "jinja2", "multipart", "python_multipart", "rich
 """The modules that the extra `server` of pyproject.toml installs."""
 
 
-def main() -> None:
-    """Run the command line. If libraries are missing, print what to install and exit with code 2."""
+def main(program: str = "profiler-server") -> None:
+    """Run the command line of that program. If libraries are missing, print what to install and exit with code 2."""
     try:
         from profiler_server import cli
 
-        cli.main()
+        cli.main(program)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _NEEDED:
             raise
         print(
-            f"profiler-server: {missing} is not installed; install the server with: pip install 'stepscope[server]'",
+            f"{program}: {missing} is not installed; install the server with: pip install 'stepscope[server]'",
             file=sys.stderr,
         )
         sys.exit(2)

@@ -1,4 +1,7 @@
-"""The command `profiler-server`. Exit codes: 0 good, 1 a gate failed, 2 bad input, with one line on stderr."""
+"""The command `profiler-server`, and all of `stepscope` but `stepscope run`.
+
+Exit codes: 0 good, 1 a gate failed, 2 bad input, with one line on stderr.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,16 @@ from typer.core import TyperCommand, TyperGroup
 from collector.ending import unwind_at_signals
 from collector.format.schema.errors import StepscopeError, UsageError
 from collector.plugins import search_room
-from collector.version import __version__
+from collector.version import __version__, find_documents
 from profiler_server import commands
 from profiler_server.settings import Settings
 
 BAD_INPUT = 2
+_SHORT = {
+    "run": "Record a training script: `stepscope run train.py` (profiler-run).",
+    "serve": "Show the runs below a folder: `stepscope serve runs`.",
+}
+"""Verbs of `stepscope` that `entry.py` takes away before this command line is read: listed for help and completion."""
 
 
 class _BareFlags:
@@ -65,11 +73,9 @@ def _repeat_options(words: list[str], greedy: set[str]) -> list[str]:
 
 app = typer.Typer(
     cls=_Group,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Say what a PyTorch training run is bound by. Without a command: show the runs below a folder in a browser.",
-    epilog="Example: profiler-server --summary-base-dir runs",
 )
 
 
@@ -153,25 +159,29 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def register_commands() -> None:
+def register_commands(program: str) -> None:
     """Register each module in `profiler_server/commands` as a sub-command, with its example below its help."""
+    app.info.epilog = f"Example: {program} --summary-base-dir runs. Documents: {find_documents()}"
+    for verb, text in _SHORT.items() if program == "stepscope" else ():
+        app.command(verb, help=text)(lambda: None)
     for module in search_room(commands, "command").modules:
-        app.command(module.NAME, cls=_Command, epilog=f"Example: {module.EXAMPLE}")(module.command)
+        example = module.EXAMPLE.replace("profiler-server", program, 1)
+        app.command(module.NAME, cls=_Command, epilog=f"Example: {example}")(module.command)
 
 
-def main() -> None:
-    """Run the command line. A StepscopeError or an OSError becomes one line on stderr, and exit code 2."""
-    register_commands()
+def main(program: str = "profiler-server") -> None:
+    """Run the command line of that program. A StepscopeError or an OSError becomes one line on stderr, and exit code 2."""
+    register_commands(program)
     try:
-        app()
+        app(prog_name=program)
     except StepscopeError as error:
-        sys.exit(fail(str(error)))
+        sys.exit(fail(program, str(error)))
     except OSError as error:
-        sys.exit(fail(f"{error.filename or 'a file'}: {error.strerror or error}"))
+        sys.exit(fail(program, f"{error.filename or 'a file'}: {error.strerror or error}"))
 
 
-def fail(message: str) -> int:
-    print(f"profiler-server: {' '.join(message.split())}", file=sys.stderr)
+def fail(program: str, message: str) -> int:
+    print(f"{program}: {' '.join(message.split())}", file=sys.stderr)
     return BAD_INPUT
 
 

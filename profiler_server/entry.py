@@ -13,27 +13,29 @@ _CANNOT = 2
 
 def run_stepscope() -> int:
     """Run the command `stepscope`, and return its exit code: `stepscope run …` is `profiler-run …`, and every other verb,
-    also `serve` or none, is that of `profiler-server`.
+    also `serve [DIR]` or none, is that of `profiler-server`.
     """
     verb = sys.argv[1] if len(sys.argv) > 1 else ""
     if verb in ("run", "serve"):
         del sys.argv[1]
-    return run_profiler() if verb == "run" else run_server()
+    if verb == "serve" and sys.argv[1:] and not sys.argv[1].startswith("-"):
+        sys.argv.insert(1, "--summary-base-dir")
+    return run_profiler("stepscope run") if verb == "run" else run_server("stepscope")
 
 
-def run_profiler() -> int:
-    """Run the command `profiler-run`, and return its exit code."""
+def run_profiler(program: str = "profiler-run") -> int:
+    """Run the command `profiler-run` under that name, and return its exit code."""
     if problem := find_shadow():
-        return _refuse("profiler-run", problem)
+        return _refuse(program, problem)
     from collector.launch import main
 
-    return main()
+    return main(program=program)
 
 
-def run_server() -> int:
-    """Run the command `profiler-server`, and return its exit code."""
+def run_server(program: str = "profiler-server") -> int:
+    """Run the command `profiler-server` under that name, and return its exit code."""
     if problem := find_shadow():
-        return _refuse("profiler-server", problem)
+        return _refuse(program, problem)
     if sys.argv[1:] == ["--version"]:  # needs none of the libraries, whose import takes most of the time
         from collector.version import __version__
 
@@ -41,7 +43,7 @@ def run_server() -> int:
         return 0
     from profiler_server.__main__ import main
 
-    main()
+    main(program)
     return 0
 
 
@@ -67,6 +69,6 @@ def _has_module(name: str) -> bool:
         return False
 
 
-def _refuse(command: str, problem: str) -> int:
-    print(f"{command}: {problem}", file=sys.stderr)
+def _refuse(program: str, problem: str) -> int:
+    print(f"{program}: {problem}", file=sys.stderr)
     return _CANNOT

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, program: str = "profiler-run") -> int:
     """Run `profiler-run` with these arguments, by default those of this process, and return its exit code. The script's
     own SystemExit and exceptions pass through.
     """
     from collector.launch.command import run_command
 
-    return run_command(sys.argv[1:] if arguments is None else list(arguments))
+    return run_command(sys.argv[1:] if arguments is None else list(arguments), program)

@@ -15,12 +15,13 @@ from collector.launch.launchers import find_launcher, wrap_workers
 from collector.launch.origin import PLAN_VARIABLE, watch_origin
 from collector.launch.script import Program, leave_out_python, run_program
 from collector.session.ending import note_exit
+from collector.version import find_documents
 
-_USAGE = """profiler-run [options] script.py [argument …]
-       profiler-run [options] -m module [argument …]
-       profiler-run [options] torchrun [torchrun's options] script.py [argument …]
-       profiler-run [options] accelerate launch [its options] script.py [argument …]
-       profiler-run [options] deepspeed [its options] script.py [argument …]"""
+_USAGE = """%(prog)s [options] script.py [argument …]
+       %(prog)s [options] -m module [argument …]
+       %(prog)s [options] torchrun [torchrun's options] script.py [argument …]
+       %(prog)s [options] accelerate launch [its options] script.py [argument …]
+       %(prog)s [options] deepspeed [its options] script.py [argument …]"""
 _ABOUT = """Run a training script as Python would, and record it. The script needs no change.
 
 PROFILER_OUTPUT_PATH and PROFILER_OPTIONS stand for --output and --options. With -np, -ng or -w it is a benchmark:
@@ -29,19 +30,19 @@ With --against it records pairs of runs of two versions of the code and says whe
 With --try it runs the script again and again for a few updates, with one setting changed each time, and prints
 what each change saves and the lines to write. What the script writes meanwhile is thrown away."""
 _EXAMPLES = """examples:
-  profiler-run -o runs/digits train.py --lr 0.1
-  profiler-run -o runs/ddp torchrun --nproc-per-node 2 train.py
-  profiler-run -o bench/new -np 2 -ng 4 --baseline bench/old infer.py
-  profiler-run --pairs 5 --against main train.py --lr 0.1
-  profiler-run --try --budget 10m train.py --lr 0.1
+  %(prog)s -o runs/digits train.py --lr 0.1
+  %(prog)s -o runs/ddp torchrun --nproc-per-node 2 train.py
+  %(prog)s -o bench/new -np 2 -ng 4 --baseline bench/old infer.py
+  %(prog)s --pairs 5 --against main train.py --lr 0.1
+  %(prog)s --try --budget 10m train.py --lr 0.1
 
-docs/how-to/record.md, docs/how-to/gate.md and docs/how-to/jobs.md say more."""
+Documents: """
 
 
-def run_command(arguments: Sequence[str]) -> int:
-    """Run `profiler-run` with these arguments; return its exit code, 2 after an error of ours. The script's exceptions
+def run_command(arguments: Sequence[str], program: str = "profiler-run") -> int:
+    """Run `profiler-run` under that name with these arguments; return its exit code, 2 after an error of ours. The script's exceptions
     pass through."""
-    given = _parse(arguments)
+    given = _parse(arguments, program)
     try:
         if given.program is not None:
             given.program = leave_out_python(given.program)
@@ -53,17 +54,17 @@ def run_command(arguments: Sequence[str]) -> int:
             return _run_benchmark(given)
         _run_recorded(given)
     except StepscopeError as error:
-        print(f"profiler-run: {error}", file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+def _parse(arguments: Sequence[str], program: str = "profiler-run") -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        "profiler-run",
+        program,
         _USAGE,
         _ABOUT,
-        _EXAMPLES,
+        f"{_EXAMPLES}{find_documents()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

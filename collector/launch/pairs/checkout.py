@@ -21,7 +21,8 @@ from collector.format.schema.errors import UsageError
 from collector.format.schema.removal import scratch_folder
 from collector.launch.launchers import find_launcher, read_workers
 from collector.launch.origin import VARIABLE
-from collector.launch.pairs.worktree import add_worktree, ask_git, guard_worktree
+from collector.git import ask_git
+from collector.launch.pairs.worktree import add_worktree, guard_worktree
 from collector.launch.script import MODULE_FOLDER_VARIABLE, Program
 
 NOTE_FILE = "borrowed.txt"

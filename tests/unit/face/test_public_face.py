@@ -69,15 +69,44 @@ def test_importing_stepscope_imports_neither_torch_nor_a_door() -> None:
 @pytest.mark.parametrize(
     ("words", "start"),
     [
-        (["run"], "usage: profiler-run"),
-        (["report"], " report [OPTIONS] {RUN}"),
-        (["serve"], " [OPTIONS] COMMAND [ARGS]"),
+        (["run"], "usage: stepscope run [options] script.py"),
+        (["report"], "Usage: stepscope report [OPTIONS] {RUN}"),
+        (["serve"], "Usage: stepscope [OPTIONS] COMMAND"),
     ],
 )
 def test_stepscope_has_the_verbs_of_both_commands(words: list[str], start: str) -> None:
     done = run_entry("run_stepscope", *words, "--help")
     assert done.returncode == 0, done.stderr
-    assert start in " ".join(done.stdout.split())
+    text = " ".join(done.stdout.split())
+    assert text.startswith(start)
+    assert "profiler-run [" not in text
+    assert "Example: profiler-server" not in text
+
+
+def test_stepscope_serve_takes_the_folder_and_errors_name_the_command(tmp_path: Path) -> None:
+    done = run_entry("run_stepscope", "serve", str(tmp_path / "none"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("stepscope: ")
+    assert str(tmp_path / "none") in done.stderr
+    assert run_entry("run_stepscope", "run", "none.py").stderr.startswith("stepscope run: ")
+
+
+def test_help_names_documents_that_are_there() -> None:
+    for function in ("run_profiler", "run_server"):
+        _, _, place = "".join(run_entry(function, "--help").stdout.split()).partition("Documents:")
+        assert Path(place).is_dir()
+
+
+def test_the_shell_completes_verbs_and_options() -> None:
+    environment = {
+        **os.environ,
+        "_STEPSCOPE_COMPLETE": "complete_bash",
+        "COMP_WORDS": "stepscope re",
+        "COMP_CWORD": "1",
+    }
+    code = "from profiler_server.entry import run_stepscope; run_stepscope()"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert {"recover", "report"} <= set(done.stdout.split()), done.stderr
 
 
 @pytest.mark.parametrize("package", ["collector", "profiler_server", "stepscope"])
