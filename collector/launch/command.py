@@ -59,9 +59,9 @@ def run_command(arguments: Sequence[str], program: str = "profiler-run") -> int:
     return 0
 
 
-def _parse(arguments: Sequence[str], program: str = "profiler-run") -> argparse.Namespace:
+def _parse(arguments: Sequence[str], name: str = "profiler-run") -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        program,
+        name,
         _USAGE,
         _ABOUT,
         f"{_EXAMPLES}{find_documents()}",
