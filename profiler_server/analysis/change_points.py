@@ -13,7 +13,6 @@ splits the history, and both sides are searched again.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +22,6 @@ from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits.facts import SHIFT_CHANCE
 from profiler_server.diagnosis.limits.steps import LEAST_BLOCK, LEAST_BLOCKS, MOST_DEPENDENCE
 from profiler_server.facts.steps import Shift
-from profiler_server.store.headline import RunEntry
 
 LEAST_SIDE = 4
 """The smallest number of values on each side of a change."""
@@ -157,46 +155,6 @@ class LevelChange:
     @property
     def change_frac(self) -> float:
         return self.after_ns / self.before_ns - 1.0
-
-
-def find_run_changes(newest_first: Sequence[RunEntry], shown: Container[str]) -> dict[str, LevelChange]:
-    """Return the changes in the histories that contain a run id of `shown`. The keys are the ids of the first run after
-    each change.
-
-    A history is a chain of runs that `previous_id` links: runs of one script and name stem. Runs without steps are left
-    out.
-    """
-    found: dict[str, LevelChange] = {}
-    for history in _list_histories(newest_first):
-        if any(run.id in shown for run in history):
-            found |= {history[change.at].id: change for change in _find_changes(history)}
-    return found
-
-
-def find_last_change(newest_first: Sequence[RunEntry], run_id: str) -> tuple[str, LevelChange] | None:
-    """Return the id of the first run after the latest change up to `run_id`, and this change. None without a change."""
-    for history in _list_histories(newest_first):
-        place = next((at for at, run in enumerate(history) if run.id == run_id), None)
-        if place is not None:
-            changes = [change for change in _find_changes(history) if change.at <= place]
-            return (history[changes[-1].at].id, changes[-1]) if changes else None
-    return None
-
-
-def _list_histories(newest_first: Sequence[RunEntry]) -> list[list[RunEntry]]:
-    histories: dict[str, list[RunEntry]] = {}
-    for run in reversed(newest_first):
-        if run.headline.step_p50_ns:
-            history = histories.pop(run.previous_id, []) if run.previous_id is not None else []
-            history.append(run)
-            histories[run.id] = history
-    return list(histories.values())
-
-
-def _find_changes(history: Sequence[RunEntry]) -> tuple[LevelChange, ...]:
-    if len(history) < 2 * LEAST_SIDE:
-        return ()
-    return find_level_changes(tuple(run.headline.step_p50_ns or 0.0 for run in history))
 
 
 @derived()

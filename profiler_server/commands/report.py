@@ -101,7 +101,7 @@ def find_others(run: Run, base_dir: Path | None) -> tuple[Run | None, dict[str, 
     Each is None if there is none. If `base_dir` is None, the change is None. If the base directory cannot be read in
     time, both are None.
     """
-    from profiler_server.analysis.change_points import find_last_change
+    from profiler_server.analysis.history import find_last_change
     from profiler_server.report.building import report_history
     from profiler_server.store.catalog import Catalog, find_earlier_beside
 

@@ -54,6 +54,28 @@ COUNTED_RANKS = 8
 """Number of ranks whose steps are read for the figures, so that a run of a thousand ranks stays cheap to list."""
 
 
+_LONGEST_NAME = 80
+_SHORT_ID = 9
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a run was recorded on and with: runs that differ in it are not of one history. All is of its first rank.
+
+    `device` is the accelerator's name, "" for none. `batch_size` is that of the first loader, None if it has none.
+    `commit` is the id of the git commit, "" if unknown; `is_dirty`: tracked files differed from it.
+    """
+
+    device: str = ""
+    batch_size: int | None = None
+    commit: str = ""
+    is_dirty: bool = False
+
+    @property
+    def short_commit(self) -> str:
+        return self.commit[:_SHORT_ID]
+
+
 @dataclass(frozen=True)
 class Headline:
     """The headline figures of a run. `steps` is the number of training steps of the rank with most steps. In a run that
@@ -79,6 +101,9 @@ class Headline:
     """Whether no rank's manifest is readable, so that the end of the training is not known."""
     has_failed: bool = False
     """Whether an error ended a rank of the run."""
+    step_range_ns: tuple[float, float] | None = None
+    """The 10th and the 90th percentile of the averaged steps."""
+    setup: Setup = Setup()
 
     @property
     def shown_state(self) -> ListState:
@@ -143,6 +168,27 @@ def read_headline(run: Run) -> Headline:
         stands_still=say_stand(run, ranks),
         is_damaged=bool(ranks) and not states,
         has_failed=has_failed(run, ranks[:COUNTED_RANKS]),
+        step_range_ns=_find_range(durations),
+        setup=read_or(Setup(), lambda: _read_setup(run.rank().manifest)),
+    )
+
+
+def _find_range(durations_ns: npt.NDArray[np.int64]) -> tuple[float, float] | None:
+    if not len(durations_ns):
+        return None
+    low, high = np.percentile(durations_ns, (10.0, 90.0)).tolist()
+    return low, high
+
+
+def _read_setup(manifest: RankManifest) -> Setup:
+    checkout = manifest.facts.get("checkout")
+    commit = checkout.get("commit") if isinstance(checkout, dict) else None
+    is_known = isinstance(commit, str) and commit.isalnum() and len(commit) <= _LONGEST_NAME
+    return Setup(
+        ", ".join(dict.fromkeys(device.name for device in manifest.devices))[:_LONGEST_NAME],
+        manifest.loaders[0].batch_size if manifest.loaders else None,
+        str(commit) if is_known else "",
+        is_known and isinstance(checkout, dict) and checkout.get("is_dirty") is True,
     )
 
 

@@ -74,6 +74,7 @@ FACTS: tuple[Fact, ...] = (
         "of the step before.",
         Shown(words=_CALLS, left_out=("model", "place")),
     ),
+    Fact("checkout", "The git commit of the script's folder at the start, and whether tracked files differed from it."),
     Fact("cudnn_benchmark", "torch.backends.cudnn.benchmark."),
     Fact("data_parallel", "Number of devices of nn.DataParallel."),
     Fact(
@@ -141,6 +142,12 @@ FACTS: tuple[Fact, ...] = (
     ),
     Fact("standing", "For how long the rank has stood still while it records, and after how long that counts.", _PLACE),
     Fact("standstills", "The longest standstills that the job got over.", _PLACE),
+    Fact(
+        "start_up",
+        "When the process started, when the recording began, and when the import of torch began and ended if that was "
+        "seen, in Unix ns. Of a later recording in the process, and in an interactive session, the first two are equal.",
+        Shown(words=("process_unix_ns", "began_unix_ns", "torch_unix_ns")),
+    ),
     Fact(
         "subnormals",
         "Numbers that were read of the tensors that the backwards of a step keep, and how many of them are subnormal.",

@@ -19,9 +19,9 @@ from pathlib import Path
 from collector.environment import DEFAULT_PATH
 from collector.format.schema.errors import UsageError
 from collector.format.schema.removal import scratch_folder
+from collector.git import ask_git
 from collector.launch.launchers import find_launcher, read_workers
 from collector.launch.origin import VARIABLE
-from collector.git import ask_git
 from collector.launch.pairs.worktree import add_worktree, guard_worktree
 from collector.launch.script import MODULE_FOLDER_VARIABLE, Program
 

@@ -13,7 +13,8 @@ from starlette.responses import HTMLResponse
 
 from collector.format.schema.errors import RunError
 from collector.traces.reading import NAME_PATTERN, describe_suffixes
-from profiler_server.analysis.change_points import LevelChange, find_run_changes
+from profiler_server.analysis.change_points import LevelChange
+from profiler_server.analysis.history import find_run_changes
 from profiler_server.store.catalog import Unreadable
 from profiler_server.store.headline import RunEntry
 from profiler_server.store.run_query import RunPage, RunQuery, select_runs

@@ -9,13 +9,8 @@ import pytest
 
 from collector.format.intervals import Floats
 from collector.format.schema.manifest import RunManifest
-from profiler_server.analysis.change_points import (
-    MOST_RUNS,
-    find_last_change,
-    find_level_changes,
-    find_run_changes,
-    find_shift,
-)
+from profiler_server.analysis.change_points import MOST_RUNS, find_level_changes, find_shift
+from profiler_server.analysis.history import find_last_change, find_run_changes
 from profiler_server.store.headline import Headline, RunEntry
 from tests.support.must import must
 
