@@ -1,0 +1,1 @@
+"""What users install: the wheel, the source archive and the conda recipe."""
