@@ -173,6 +173,12 @@ def _decode_manifest(text: str) -> RankManifest:
         raise ValueError(f"a manifest of {len(text)} characters")
     msgspec.json.decode(text)  # a number such as NaN is no JSON
     manifest = decode_manifest(RankManifest, text, "the carried manifest")
+    check_manifest(manifest)
+    return manifest
+
+
+def check_manifest(manifest: RankManifest) -> None:
+    """Raise ValueError if a manifest from an untrusted file has more entries, texts or processes than any recording."""
     for entries in (manifest.devices, manifest.signals, manifest.windows, manifest.warnings, manifest.loaders):
         if len(entries) > MOST_ENTRIES:
             raise ValueError(f"{len(entries)} entries of one kind")
@@ -181,7 +187,6 @@ def _decode_manifest(text: str) -> RankManifest:
     _check_entry(manifest.overhead)
     for cores in (manifest.cpu_count, manifest.usable_cores, manifest.torch_threads):
         _check_count(cores)
-    return manifest
 
 
 def _check_entry(entry: DataclassInstance) -> None:

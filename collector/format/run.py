@@ -109,12 +109,17 @@ def open_run(path: str | Path, base_dir: str | Path | None = None) -> Run:
 
 
 def find_folder(path: str | Path, base_dir: str | Path | None = None) -> Path:
-    """Return the directory of the run that `open_run` opens. Raises RunNotFoundError or LinkedRunError likewise."""
+    """Return the directory of the run that `open_run` opens. Raises the errors of `open_run` likewise."""
     folder = _find_folder(Path(path))
     if base_dir is not None and (folder is None or not layout.run_file(folder).is_file()):
-        folder = find_run(Path(base_dir).expanduser(), str(path))
+        with suppress(*([RunNotFoundError] if folder is not None and folder.is_file() else [])):
+            folder = find_run(Path(base_dir).expanduser(), str(path))
     if folder is None:
         raise RunNotFoundError(f"{str(path)[:200]!r} is no path")
+    if folder.is_file():
+        from collector.format.packed import open_pack  # which reads tables, and no training needs it
+
+        folder = open_pack(folder)
     refuse_links(folder)
     return folder
 

@@ -222,11 +222,12 @@ class Run(files.Run):
 
 
 def open_run(path: str | Path, base_dir: str | Path | None = None) -> Run:
-    """Open the run at a path: the directory that holds `profiler/`, or `profiler/` itself.
+    """Open the run at a path: the directory that holds `profiler/`, `profiler/` itself, or a file of `profiler-server
+    pack`, which is unpacked into a private temporary folder until Python ends.
 
     With a `base_dir`, the path may also be the id or name of a run in this folder, as in the commands. Raises
     RunNotFoundError if no run matches, or if several runs have the name (the message lists their ids); LinkedRunError
-    if a link lies inside; NewerSchemaError or TableBrokenError if the manifest cannot be read.
+    if a link lies inside; NewerSchemaError or TableBrokenError if the manifest or the file cannot be read.
 
     >>> collector.open_run("digits", base_dir="runs")
     """

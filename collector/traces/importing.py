@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from collector.format.packed import is_pack_name, unpack
 from collector.format.run import Run, open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, TraceError
@@ -143,13 +144,16 @@ def import_traces(
     workers: Workers | None = None,
     name: str | None = None,
 ) -> Run:
-    """Make a run from traces, as `import_trace` does.
+    """Make a run from traces, as `import_trace` does, or from one packed run.
 
     `workers` read files at the same time; by default, this process reads them one by one. `options.scratch` is an empty
     folder on the run's disk, which the caller removes; by default it is a folder beside the run.
     """
     files, workers, started = list_files(paths), workers or Here(), time.time_ns()
     target = Path(run_path).expanduser().absolute()
+    packed = next((path for path in files if is_pack_name(path.name)), None)
+    if packed is not None and (len(files) > 1 or options.steps_from is not None):
+        raise TraceError(f"{packed} is a whole run with its steps; import it by itself, without --steps-from")
     if layout.profiler_path(target).exists():
         raise OutputError(f"{target} holds a run already; choose another name")
     try:
@@ -163,7 +167,10 @@ def import_traces(
                 StagingTask(path, scratch / _STAGED / str(index), options, started, path in sure)
                 for index, path in enumerate(files)
             ]
-            _write_run(scratch / _RUN, tasks, workers, name or target.name)
+            if packed is not None:
+                unpack(packed, scratch / _RUN, options.limits.unpacked_bytes)
+            else:
+                _write_run(scratch / _RUN, tasks, workers, name or target.name)
             _move(scratch / _RUN, target)
     except OSError as error:
         raise OutputError(f"{target} cannot be written: {error.strerror or error}") from None
@@ -179,7 +186,7 @@ def list_files(paths: Iterable[str | Path]) -> list[Path]:
     for given in paths:
         path = Path(given).expanduser()
         if path.is_dir():
-            found = [p for p in path.iterdir() if is_trace_name(p.name) and not p.name.startswith(".")]
+            found = [p for p in path.iterdir() if _is_listed(p.name)]
             found.sort(key=lambda p: _order_name(p.name))
             if not found:
                 raise TraceError(f"{path} is a folder without a trace file ({describe_suffixes()})")
@@ -193,6 +200,11 @@ def list_files(paths: Iterable[str | Path]) -> list[Path]:
     if len(files) > _MOST_FILES:
         raise TraceError(f"{len(files)} trace files are more than one run may have ({_MOST_FILES})")
     return files
+
+
+def _is_listed(name: str) -> bool:
+    """Return whether a file of a folder is imported: a packed run is no rank of the job whose traces lie beside it."""
+    return is_trace_name(name) and not name.startswith(".") and not is_pack_name(name)
 
 
 def _order_name(name: str) -> list[tuple[int, str]]:

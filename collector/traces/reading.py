@@ -6,16 +6,17 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from collector.format.packed import SUFFIX as PACK_SUFFIX
 from collector.format.schema.errors import TraceError
 from collector.plugins import find_plugins
 from collector.traces import formats
 from collector.traces.format import ReadOptions, TraceFormat, TraceTables
 
 FORMATS: tuple[TraceFormat, ...] = tuple(sorted(find_plugins(formats, "FORMAT"), key=lambda kind: kind.order))
-SUFFIXES = tuple(dict.fromkeys(suffix for kind in FORMATS for suffix in kind.suffixes))
+SUFFIXES = (*dict.fromkeys(suffix for kind in FORMATS for suffix in kind.suffixes), PACK_SUFFIX)
 NAME_PATTERN = "|".join((*map(re.escape, SUFFIXES), *(kind.other_names for kind in FORMATS if kind.other_names)))
 NAME_PATTERN = f"({NAME_PATTERN})$"
-"""The endings of trace file names, in lower or upper case: a regular expression for Python and JavaScript."""
+"""The endings of the names of trace files and packed runs, in lower or upper case: a regular expression for Python and JavaScript."""
 _NAMES = re.compile(NAME_PATTERN, re.IGNORECASE)
 
 

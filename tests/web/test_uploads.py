@@ -11,6 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from collector.format.packed import write_pack
+from collector.format.run import open_run
+from collector.format.schema.removal import scratch_folder
 from collector.traces.reading import NAME_PATTERN, SUFFIXES, is_trace_name
 from profiler_server.settings import Settings
 from profiler_server.store.traces import find_free_name, name_run
@@ -68,6 +71,24 @@ def test_what_the_command_takes_the_page_takes(asker: Asker, tmp_path: Path) -> 
     names = [f"a{suffix}" for suffix in SUFFIXES]
     assert all(is_trace_name(name) and is_trace_name(name.upper()) for name in names)
     assert f'data-names="{html.escape(NAME_PATTERN)}"' in asker.ask("/").text
+
+
+def test_a_packed_run_that_is_sent_is_that_run_again(asker: Asker, tmp_path: Path) -> None:
+    with scratch_folder() as folder:
+        write_pack(open_run(build_run(folder / "digits")), folder / "digits.stepscope")
+        packed = (folder / "digits.stepscope").read_bytes()
+    job = wait_for_import(asker, _send(asker, _encode(("digits.stepscope", packed))))
+    assert (job["state"], job["run_id"]) == ("done", "digits")
+    assert asker.ask(job["href"]).status_code == 200
+    assert open_run(tmp_path / "digits").state == "complete"
+
+
+def test_what_is_no_pack_fails_with_a_reason_and_leaves_nothing(asker: Asker, tmp_path: Path) -> None:
+    job = wait_for_import(asker, _send(asker, _encode(("bad.stepscope", b"PK\x03\x04 no pack"))))
+    assert (job["state"], job["run_id"]) == ("failed", None)
+    assert "bad.stepscope is no packed run" in job["error"]
+    assert str(tmp_path) not in job["error"]
+    assert _list(tmp_path) == []
 
 
 def test_a_name_that_is_taken_gets_a_number(asker: Asker, tmp_path: Path) -> None:
