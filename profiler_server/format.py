@@ -317,6 +317,21 @@ def say_gain(suggestion: object, mean_ns: float | None = None) -> str:
     return say("gain", "assumed" if values["condition"] else "predicted", step=say("gain", "step", **values), **values)
 
 
+def say_saving(suggestion: object, mean_ns: float | None) -> str:
+    """Return text on the part of the mean step `mean_ns` that a suggestion saves; "" if it is not known.
+
+    `suggestion` is a Suggestion. A bound in place of a prediction gives the most that it can save.
+    """
+    fields = vars(suggestion)
+    is_bound = fields["least_step_ns"] is not None
+    step_ns = fields["least_step_ns"] if is_bound else fields["predicted_step_ns"]
+    if not mean_ns or step_ns is None or step_ns >= mean_ns:
+        return ""
+    saved_ns = mean_ns - step_ns
+    entry = "saved_at_most" if is_bound else "saved"
+    return say("gain", entry, saved_ns=saved_ns, saved_frac=saved_ns / mean_ns, mean_ns=mean_ns)
+
+
 def name_kind(fact: object) -> str:
     """Return the name of a fact's type in snake case, for texts and reports: `left_out` for LeftOut."""
     return re.sub(r"\B([A-Z])", r"_\1", type(fact).__name__).lower()

@@ -47,7 +47,7 @@ def say_host_waits(found: HostWaits | None, noun: str = "step") -> str:
     if found is None or found.waits_ns < BOUND_FRAC * found.step_ns:
         return ""
     named = [
-        f"{_name(name)} {format_duration(spent_ns)}"
+        f"{name_host_work(name)} {format_duration(spent_ns)}"
         for name, spent_ns in found.names
         if spent_ns >= NAMED_WAIT_FRAC * found.waits_ns
     ]
@@ -58,7 +58,8 @@ def say_host_waits(found: HostWaits | None, noun: str = "step") -> str:
     return f"The device waits {spent} for work of the host: {most}."
 
 
-def _name(name: str) -> str:
+def name_host_work(name: str) -> str:
+    """Return the name of a slice of the host as it is said: a function of Python with its file and line."""
     if found := _PYTHON_PLACE.fullmatch(name):
         return f"{found['name']}() at {found['file']}:{found['line']}"
     built_in = _BUILT_IN.fullmatch(name)

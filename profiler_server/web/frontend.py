@@ -107,6 +107,7 @@ class Templates:
         self.environment.filters.update(
             duration=figures.format_duration,
             gain=figures.say_gain,
+            saving=figures.say_saving,
             difference=figures.format_difference,
             share=figures.format_share,
             bytes=figures.format_bytes,

@@ -157,7 +157,7 @@ def test_a_run_that_is_not_there(base: Path, command: str) -> None:
 @pytest.mark.parametrize("command", ["report", "export"])
 def test_a_run_that_cannot_be_read(base: Path, command: str) -> None:
     assert_refused(
-        run(command, "broken", "--summary-base-dir", base), "run.json", "is not a manifest", "cannot be made again"
+        run(command, "broken", "--summary-base-dir", base), "run.json", "is damaged", "cannot be made again"
     )
 
 
@@ -189,7 +189,7 @@ def test_recover_says_that_damage_of_an_ended_run_stays(tmp_path: Path) -> None:
     layout.rank_file(path, 0).write_text("{")
     done = run("recover", "hurt", "--summary-base-dir", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "rank.json is not a manifest" in done.stdout
+    assert "rank.json is damaged" in done.stdout
     assert "it cannot be made again, the tables" in done.stdout
     layout.rank_file(path, 0).write_text(before)
     layout.run_file(path).write_text("{}")

@@ -48,7 +48,7 @@ def test_the_timeline_shows_what_is_left_with_a_notice(client: Asker) -> None:
 
 def test_a_crashed_run_that_was_assembled_is_not_sent_to_recovery_again(asker: Asker) -> None:
     text = asker.ask("/runs/crashed/").text
-    assert "All that it left is shown." in text
+    assert "Everything that it recorded is shown." in text
     assert "profiler-server recover" not in text
 
 

@@ -71,7 +71,7 @@ def test_an_unreadable_run_is_shown_with_why(tmp_path: Path) -> None:
     layout.run_file(tmp_path / "bad").write_text("{")
     text = Asker(tmp_path).ask("/").text
     assert "1 cannot be read" in text
-    assert "is not a manifest" in text
+    assert "run.json is damaged" in text
 
 
 def test_verdicts_come_after_the_page(web_base: Path) -> None:

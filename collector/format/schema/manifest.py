@@ -251,7 +251,7 @@ def decode_manifest(kind: type[M], text: str, where: str, is_quoted: bool = True
         version = raw.get("schema_version", SCHEMA_VERSION)
     except (ValueError, AttributeError, RecursionError) as error:
         raise TableBrokenError(
-            f"{where} is not a manifest ({_explain(error)}); {advise_on_manifest(Path(where))}"
+            f"{where} is damaged ({_explain(error)}); {advise_on_manifest(Path(where))}"
         ) from None
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise NewerSchemaError(

@@ -4,7 +4,7 @@
 export function preparePaper(page) {
   const root = page.documentElement;
   const theme = root.dataset.theme ?? "light";
-  const closed = [...page.querySelectorAll("details.abstained, .advice > details")].filter((one) => !one.hasAttribute("open"));
+  const closed = [...page.querySelectorAll("details.abstained, details.device-more, .advice > details")].filter((one) => !one.hasAttribute("open"));
   root.dataset.theme = "light";
   for (const one of closed) one.setAttribute("open", "");
   page.dispatchEvent(new CustomEvent("stepscope:paper"));

@@ -38,8 +38,8 @@ class Launches:
 
     A delay is max(0, start of the first work - end of its launch call). Its 95th percentile is None with few calls.
     A call counts once, even if it launches a graph of many kernels. `short` counts calls whose work took less time
-    than the call, `late` delays over 100 µs, and `slow` calls over 50 µs. `unlinked` is the number of pieces of work
-    without a known call.
+    than the call, `late` delays over 100 µs, and `slow` calls over 50 µs. `late_idle` counts the delays of `late` in
+    which the device was idle for over 100 µs. `unlinked` is the number of pieces of work without a known call.
     """
 
     count: int
@@ -49,6 +49,7 @@ class Launches:
     delay_max_ns: int
     short: int
     late: int
+    late_idle: int
     slow: int
 
 
@@ -99,8 +100,22 @@ def summarize_launches(work: DeviceWork) -> Launches | None:
         delay_max_ns=int(delay.max()),
         short=int((worked < call).sum()),
         late=int((delay > LONG_DELAY_NS).sum()),
+        late_idle=int((delay - _measure_busy(work, known.launch_end_ns[first], delay) > LONG_DELAY_NS).sum()),
         slow=int((call > LONG_CALL_NS).sum()),
     )
+
+
+def _measure_busy(work: DeviceWork, starts_ns: Ints, lengths_ns: Ints) -> Ints:
+    """Return for each span how long the device was busy in it."""
+    busy = unite(work.start_ns, work.end_ns)
+    done = np.concatenate([[0], np.cumsum(busy.ends - busy.starts)])
+
+    def until(times: Ints) -> Ints:
+        at = np.searchsorted(busy.starts, times, side="right")
+        over = np.maximum(busy.ends[np.maximum(at - 1, 0)] - times, 0)
+        return np.where(at > 0, done[at] - over, 0)
+
+    return until(starts_ns + lengths_ns) - until(starts_ns)
 
 
 def trace_queue(work: DeviceWork) -> QueueLength:

@@ -97,17 +97,17 @@ def _thin_out(queue: QueueLength) -> LaunchQueue | None:
 
 STREAMS_SHOWN = 40
 _PARTS = (
-    ("computation_ns", "Computation", "compute", "kernels that are no collective, and memory being set"),
+    ("computation_ns", "Computation", "compute", "kernels, collectives aside; setting memory"),
     (
         "exposed_communication_ns",
         "Exposed communication",
         "communication",
-        "collectives that computation does not hide",
+        "collectives while nothing computes",
     ),
-    ("exposed_copy_ns", "Exposed copy", "copy", "copies that neither of them hides"),
-    ("idle_ns", "Idle in between", "idle", "nothing runs between the first and the last work"),
+    ("exposed_copy_ns", "Exposed copy", "copy", "copies while nothing else runs"),
+    ("idle_ns", "Idle in between", "idle", "nothing runs, after the first work and before the last"),
 )
-_OUTSIDE = ("Idle around", "idle", "nothing runs yet before the first work of the steps, or any more after the last")
+_OUTSIDE = ("Idle around", "idle", "nothing runs, before the first work of the steps or after the last")
 
 
 @dataclass(frozen=True)
@@ -159,27 +159,15 @@ def _label_streams(rank: RankRun) -> dict[int, str]:
 
 
 def _list_facts(summary: DeviceSummary, overlap: float | None) -> tuple[Stat, ...]:
-    return (
-        Stat("Utilisation", format_share(summary.utilization_frac), "of the steps a kernel runs; copies do not count"),
-        Stat(
-            "SM efficiency",
-            format_share(summary.sm_efficiency_frac),
-            "estimated from the blocks per multiprocessor"
-            if summary.sm_efficiency_frac is not None
-            else "the trace lacks the blocks per multiprocessor",
-        ),
-        Stat(
-            "Occupancy",
-            format_share(summary.occupancy_frac),
-            "estimated, achieved, weighted by time" if summary.occupancy_frac is not None else "not in the trace",
-        ),
-        Stat("Tensor cores", format_share(summary.tensor_core_frac), "of kernel time, by the kernels' names"),
-        Stat(
-            "Overlap",
-            format_share(overlap),
-            "of communication is hidden by computation" if overlap is not None else "there was no collective",
-        ),
+    """Return the shares that the trace gives; a share that it lacks is left out."""
+    facts = (
+        ("Utilisation", summary.utilization_frac, "of the steps a kernel runs; copies do not count"),
+        ("SM efficiency", summary.sm_efficiency_frac, "estimated from the blocks per multiprocessor"),
+        ("Occupancy", summary.occupancy_frac, "achieved occupancy, estimated, weighted by time"),
+        ("Tensor cores", summary.tensor_core_frac, "of kernel time, by the kernels' names"),
+        ("Overlap", overlap, "of communication runs beside computation"),
     )
+    return tuple(Stat(label, format_share(value), note) for label, value, note in facts if value is not None)
 
 
 def _describe_base(summary: DeviceSummary, times: DeviceTimes) -> str:
@@ -216,21 +204,24 @@ def _list_launches(launches: Launches | None, queue: LaunchQueue | None) -> tupl
         Stat("Launches", format_count(launches.count), _describe_unlinked(launches.unlinked)),
         Stat("Launch delay p50", format_duration(launches.delay_p50_ns), spread),
         Stat(
-            "Late starts",
-            format_count(launches.late),
-            "work that began over 100 µs after its launch call: good while the device is busy, since the host is ahead; "
-            "bad where it was idle, since something else held the work up",
+            "Late while busy",
+            format_count(launches.late - launches.late_idle),
+            "began over 100 µs after the launch, behind other work: the host is ahead, which is good",
+        ),
+        Stat(
+            "Late while idle",
+            format_count(launches.late_idle),
+            "began over 100 µs after the launch, although the device idled that long: something else held them up",
         ),
         Stat(
             "Short kernels",
             format_count(launches.short),
-            "launch calls that took longer than their work: in a row of them the device waits for the host; "
-            "fuse them or launch them as a graph",
+            "shorter than their launch call: fuse them, or launch them as a graph",
         ),
         Stat(
             "Slow launch calls",
             format_count(launches.slow),
-            "took over 50 µs: the host was held, such as by a full queue or by memory that was allocated",
+            "over 50 µs: a full queue or an allocation held the host",
         ),
         Stat(
             "Queue length",

@@ -11,21 +11,22 @@ import pyarrow.compute as pc
 from collector.format.run import RankRun
 from collector.format.steps import is_kind
 from profiler_server.analysis.accounting.categories import CATEGORIES, CATEGORY_LABELS, list_categories
-from profiler_server.analysis.replay.critical import find_critical_path
+from profiler_server.analysis.operators.kernels import shorten_kernel
+from profiler_server.analysis.replay.critical import ON_HOST, find_critical_path
 from profiler_server.derive.derived import NotReady
-from profiler_server.diagnosis.readings import say_host_waits
+from profiler_server.diagnosis.readings import name_host_work, say_host_waits
 from profiler_server.figures import Axes, Chart, Stack, build_stack
-from profiler_server.format import format_duration, format_number_of, shorten_middle
+from profiler_server.format import format_duration, format_number_of, format_share, shorten_middle
 from profiler_server.widgets import Part, build_parts
 
 _CATEGORIES: Mapping[str, tuple[str, str]] = {
-    "kernel": ("compute", "a kernel runs that belongs to no collective"),
-    "memcpy": ("copy", "a copy runs, and no kernel"),
-    "memset": ("backward", "memory is set, and nothing above runs"),
-    "communication": ("communication", "a collective runs, and nothing above"),
-    "runtime": ("overlap", "the host is in a call of the device's runtime or driver, and the device idles"),
-    "dataloader": ("data", "the host waits for the DataLoader, and nothing above"),
-    "cpu_exec": ("host", "the host is in another operator or annotation"),
+    "kernel": ("compute", "kernels, collectives aside"),
+    "memcpy": ("copy", "copies without a kernel beside them"),
+    "memset": ("backward", "setting memory, with nothing above"),
+    "communication": ("communication", "collectives, with nothing above"),
+    "runtime": ("overlap", "calls of the device's runtime or driver while the device idles"),
+    "dataloader": ("data", "waiting for the DataLoader, with nothing above"),
+    "cpu_exec": ("host", "other operators and annotations of the host"),
     "other": ("idle", "none of these"),
 }
 """Colour and meaning of each category."""
@@ -36,6 +37,7 @@ TABLE_STEPS = 200
 @dataclass(frozen=True)
 class Breakdown:
     """The mean step, as categories (`parts`) that sum to `total`. `sentence` says how many steps the mean covers.
+    `chart` is None for a single step.
 
     `is_on_device` is True if any of the step time was work of a device, or a call to the device's runtime.
     """
@@ -43,7 +45,7 @@ class Breakdown:
     sentence: str
     total: str
     parts: tuple[Part, ...]
-    chart: Chart
+    chart: Chart | None
     is_on_device: bool
 
 
@@ -70,28 +72,32 @@ def build_breakdown(rank: RankRun) -> Breakdown | NotReady | None:
     chart = Chart(
         id="device-categories",
         title="Every step",
-        caption="Each nanosecond of a step belongs to the first category of the list that was at work, so the parts sum to it.",
+        caption="Each moment of a step belongs to the first category of the list that was at work. The parts sum to the step.",
         figure=build_stack(Stack(numbers, present, colors, CATEGORY_LABELS), Axes(x_range=span)),
         columns=("Step", *CATEGORY_LABELS.values()),
         rows=rows,
     )
     on_device = any(name in present for name in ON_DEVICE)
     return Breakdown(
-        f"Mean of {format_number_of(len(numbers), 'step')}.", format_duration(total), parts, chart, on_device
+        f"Mean of {format_number_of(len(numbers), 'step')}.",
+        format_duration(total),
+        parts,
+        chart if len(numbers) > 1 else None,
+        on_device,
     )
 
 
-_LAUNCH = "calls of the device's runtime, and the way from them to the device and from kernel to kernel"
+_LAUNCH = "calls of the device's runtime, and the delay from a call to its work and between kernels"
 _WAITS: Mapping[str, tuple[str, str, str]] = {
-    "compute": ("Computing", "compute", "kernels that the next work waits for"),
-    "communication": ("Communication", "communication", "collectives that the next work waits for"),
-    "copy": ("Copies", "copy", "copies that the next work waits for"),
+    "compute": ("Computing", "compute", "kernels"),
+    "communication": ("Communication", "communication", "collectives"),
+    "copy": ("Copies", "copy", "copies"),
     "launch": ("Launching", "overlap", _LAUNCH),
-    "sync": ("Synchronising", "worse", "calls that return after the work that they waited for has ended"),
-    "operator": ("Operators on the host", "host", "operators on the host, outside of such calls"),
+    "sync": ("Synchronising", "worse", "calls of the host that wait for the device"),
+    "operator": ("Operators on the host", "host", "operators of the host"),
     "python": ("Python", "optimizer", "the host outside of operators"),
-    "loading": ("Loading data", "data", "the host waits for the DataLoader"),
-    "unknown": ("Not known", "idle", "work that begins later than anything that is known explains"),
+    "loading": ("Loading data", "data", "waiting for the DataLoader"),
+    "unknown": ("Not known", "idle", "work that began later than any known cause explains"),
 }
 """Label, colour and meaning of each kind of work on the critical path."""
 _NAME_LENGTH = 60
@@ -99,8 +105,11 @@ _NAME_LENGTH = 60
 
 @dataclass(frozen=True)
 class CriticalTable:
-    """The mean time on the critical path by kind of work, which sums to `total`. `sentence` says which steps count."""
+    """The mean time on the critical path by kind of work, which sums to `total`. `sentence` says which steps count,
+    `headline` what the device waits for, or what takes most of the step.
+    """
 
+    headline: str
     sentence: str
     total: str
     parts: tuple[Part, ...]
@@ -120,10 +129,22 @@ def build_critical(rank: RankRun) -> CriticalTable | NotReady | None:
     parts = build_parts(words, present.values(), total / path.steps)
     last = f"the last {format_number_of(path.steps, 'step')}" if path.left_out else format_number_of(path.steps, "step")
     waits = say_host_waits(path.host_waits)
-    return CriticalTable(f"{waits} Mean of {last}.".lstrip(), format_duration(total / path.steps), parts)
+    headline = waits or _say_most(
+        max(sums, key=lambda kind: sums[kind]), max(sums.values()) / path.steps, total / path.steps
+    )
+    return CriticalTable(headline, f"Mean of {last}.", format_duration(total / path.steps), parts)
+
+
+def _say_most(kind: str, spent_ns: float, step_ns: float) -> str:
+    label, _, meaning = _WAITS[kind]
+    what = meaning if kind in ("compute", "communication", "copy", "operator", "loading") else label.lower()
+    share = format_share(spent_ns / step_ns)
+    return f"Most of the step is {what}: {format_duration(spent_ns)} of {format_duration(step_ns)} ({share})."
 
 
 def _describe(kind: str, examples: tuple[str, ...]) -> tuple[str, str, str]:
     label, color, meaning = _WAITS[kind]
-    names = ", ".join(shorten_middle(name, _NAME_LENGTH) for name in examples)
+    name_work = name_host_work if kind in ON_HOST else shorten_kernel
+    short = dict.fromkeys(shorten_middle(name_work(name), _NAME_LENGTH) for name in examples)
+    names = ", ".join(short)
     return label, color, f"{meaning}: {names}" if names and kind != "unknown" else meaning

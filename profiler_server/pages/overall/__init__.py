@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from collector.format.finding import BASE_ID, name_run
 from collector.format.phases import PHASE_LABELS
+from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest
@@ -36,7 +38,6 @@ from profiler_server.diagnosis.end_sentences import describe_end, list_attempt_l
 from profiler_server.diagnosis.limits.steps import NOTED_FRAC
 from profiler_server.figures import PHASE_COLORS, Strip, build_strip
 from profiler_server.format import (
-    ABSENT,
     describe_micro_batches,
     form_plural,
     format_count,
@@ -99,10 +100,12 @@ class Panel(Generic[T]):
 class OverallPage:
     """The context of `overall.html`. `attempts` are all attempts of the job, empty if the job was started once.
 
-    `step` has a notice if no step was recorded. If one card fails, the other cards are shown.
+    `step` has a notice if no step was recorded. If one card fails, the other cards are shown. `mean_ns` is the mean
+    step of the whole run, which the suggestions start from; None without steps.
     """
 
     attempts: tuple[AttemptLink, ...]
+    mean_ns: float | None
     stats: Panel[tuple[Stat, ...]]
     step: Panel[MeanStep]
     steps_card: Panel[StepsCard]
@@ -143,9 +146,10 @@ def build(request: PageRequest) -> OverallPage:
 
     return OverallPage(
         attempts=_list_attempts(request),
+        mean_ns=_measure_mean(whole, read.body if request.steps is None else None),
         stats=from_steps("Figures", lambda steps: _list_stats(whole, steps)),
         step=from_steps("One step", lambda steps: _describe_step(steps, rank)),
-        steps_card=from_steps("Step trace", lambda steps: build_steps_card(steps.table, steps.noun)),
+        steps_card=from_steps("The chart of steps cannot be drawn", _draw_steps),
         operators_card=build_panel(
             "The operators cannot be read",
             lambda: explain_absence(rank, "operators", "No operators", WINDOW_REMEDY) or build_operators_card(rank),
@@ -190,63 +194,69 @@ def _read_steps(rank: RankRun) -> Steps | Notice:
     return rows if end is None else Notice("failed", name_title(end), describe_end(end))
 
 
+def _measure_mean(rank: RankRun, read: Steps | None) -> float | None:
+    """Return the mean of all steps. `read` are these steps if they have been read."""
+    with suppress(RunError):
+        summary = read.summary if read is not None else summarize_steps(read_step_rows(rank).steps)
+        return summary.duration_ns.mean if summary.duration_ns else None
+    return None
+
+
+def _draw_steps(steps: Steps) -> StepsCard | Notice:
+    if steps.summary.count < 2:
+        return Notice("empty", f"One {steps.noun}", "A single point is no chart.")
+    return build_steps_card(steps.table, steps.noun)
+
+
 def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
-    spread = steps.summary.duration_ns
-    noun = steps.noun
-    mean = format_duration(spread.mean) if spread else ABSENT
+    """Return the figures that are known; a figure that this run cannot have is left out."""
+    spread, noun = steps.summary.duration_ns, steps.noun
+    if spread is None:
+        return ()
     count = f"{format_number_of(steps.summary.count, noun)} recorded"
-    around = f"standard deviation {format_duration(spread.std)}; {count}" if spread and spread.std else count
-    rate = measure_throughput(steps.table)
-    wait = next((phase.share_frac for phase in steps.phases if phase.name == "data_wait"), None)
+    around = f"standard deviation {format_duration(spread.std)}; {count}" if spread.std else count
+    title = f"Mean {noun}" if steps.summary.count > 1 else f"The only {noun}"
     known = tells_waits(rank.manifest.is_trace, int(read_integers(steps.table, "data_wait_ns").sum()))
-    cost = rank.manifest.overhead
-    return (
-        Stat(f"Mean {noun}" if steps.summary.count > 1 else f"The only {noun}", mean, around, "steps"),
-        Stat(
-            "Throughput",
-            ABSENT if rate is None else f"{format_count(round(rate)) if rate >= 100 else f'{rate:.1f}'} /s",
-            "no batch size was recorded" if rate is None else f"samples per second inside of {form_plural(noun)}",
-            None,
-        ),
-        Stat("Data wait", format_share(wait), f"of the {noun}", "data")
-        if known
-        else Stat("Data wait", ABSENT, "the trace has no call of a DataLoader", "data"),
+    wait = next((phase.share_frac for phase in steps.phases if phase.name == "data_wait"), None)
+    figures = (
+        Stat(title, format_duration(spread.mean), around, "steps"),
+        _describe_rate(measure_throughput(steps.table), noun),
+        Stat("Data wait", format_share(wait), f"of the {noun}", "data") if known else None,
         _describe_device(rank),
-        Stat(
-            "Recording cost",
-            format_duration(cost.training_thread_ns_per_step),
-            _describe_cost(cost.training_thread_ns_per_step, spread.mean if spread else None, noun),
-            None,
-        ),
+        _describe_cost(rank.manifest.overhead.training_thread_ns_per_step, spread.mean, noun),
     )
+    return tuple(figure for figure in figures if figure is not None)
 
 
-def _describe_device(rank: RankRun) -> Stat:
-    """Return the figure for the share of time in which the device was busy. A damaged table blanks only this figure."""
+def _describe_rate(rate: float | None, noun: str) -> Stat | None:
+    if rate is None:
+        return None
+    value = format_count(round(rate)) if rate >= 100 else f"{rate:.1f}"
+    return Stat("Throughput", f"{value} /s", f"samples per second inside of {form_plural(noun)}")
+
+
+def _describe_device(rank: RankRun) -> Stat | None:
+    """Return the share of time in which the device was busy; None if it is not known, or its table is damaged."""
     if rank.status("job_operations").state == "there":
-        return Stat("Device", ABSENT, "the trace does not name it", None)
+        return None  # its trace does not name the device
     if not rank.manifest.devices and rank.status("kernels").state != "there":
-        return Stat("Device", "CPU", "no accelerator was in use", None)
+        return None
     try:
         summary = summarize_device.peek(rank)
-    except RunError as error:
-        return Stat("Device busy", ABSENT, str(error), None)
+    except RunError:
+        return None
     if isinstance(summary, NotReady):
-        if summary.pending:
-            return Stat("Device busy", "…", "is being computed", None, pending=True)
-        return Stat("Device busy", ABSENT, "too many slices for a page", None)
+        return Stat("Device busy", "…", "is being computed", pending=True) if summary.pending else None
     if summary is None or summary.utilization_frac is None:
-        return Stat("Device busy", ABSENT, "needs a detailed window with device activity", None)
-    return Stat(
-        "Device busy", format_share(summary.utilization_frac), "of the detailed steps runs a kernel", "operators"
-    )
+        return None
+    return Stat("Device busy", format_share(summary.utilization_frac), "of the detailed steps runs a kernel", "device")
 
 
-def _describe_cost(cost_ns: float | None, mean_ns: float | None, noun: str) -> str:
+def _describe_cost(cost_ns: float | None, mean_ns: float, noun: str) -> Stat | None:
     if cost_ns is None:
-        return "was not measured"
+        return None
     share = f", {format_share(cost_ns / mean_ns)} of the mean {noun}" if mean_ns else ""
-    return f"a {noun} on the training thread{share}"
+    return Stat("Recording cost", format_duration(cost_ns), f"a {noun} on the training thread{share}")
 
 
 def _describe_step(steps: Steps, rank: RankRun) -> MeanStep:

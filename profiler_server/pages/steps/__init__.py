@@ -69,6 +69,7 @@ class Trace:
     coverage: Coverage
     micro_batches: str
     percentiles: tuple[Stat, ...]
+    more_percentiles: tuple[Stat, ...]
     spread: str
     steadiness: tuple[Stat, ...]
     outliers: OutlierTable
@@ -111,6 +112,7 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
     graph = trace_step(rank, data.steps, step) if step is not None else None
     graph = graph or average_graph(summarize_phases(data.steps))
     interruptions, spread = read_interruptions(rank), summarize_steps(data.steps).duration_ns
+    percentiles, more_percentiles = list_percentiles(spread)
     average = f"The only {data.noun}" if is_only else f"Average {data.noun}"
     title = average if picker.step is None else f"{data.noun.capitalize()} {picker.step:,}"
     return Trace(
@@ -124,7 +126,8 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
         end_ns=None if graph.start_ns is None else graph.start_ns + int(graph.duration_ns),
         coverage=describe_coverage(data),
         micro_batches="" if data.infers else describe_micro_batches(count_micro_batches(data.steps)),
-        percentiles=list_percentiles(spread),
+        percentiles=percentiles,
+        more_percentiles=more_percentiles,
         spread=explain_spread(spread, data),
         steadiness=list_steadiness(data),
         outliers=describe_outliers(data, interruptions),

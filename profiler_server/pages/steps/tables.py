@@ -167,15 +167,23 @@ def _find_runs(numbers: Ints) -> list[tuple[int, int]]:
     return list(zip(first.tolist(), last.tolist(), strict=True))
 
 
-def list_percentiles(duration: Distribution | None) -> tuple[Stat, ...]:
-    """Return the distribution of step times as named figures; empty if `duration` is None."""
+_SHOWN = ("mean", "p50", "p95", "max")
+"""The figures of step times that are always shown; the others are folded."""
+
+
+def list_percentiles(duration: Distribution | None) -> tuple[tuple[Stat, ...], tuple[Stat, ...]]:
+    """Return the distribution of step times as named figures: those that are always shown, and the others. Both are
+    empty if `duration` is None.
+    """
     if duration is None:
-        return ()
+        return (), ()
     ends = (("min", float(duration.min)), ("max", float(duration.max)))
     if duration.count == 1:
-        return (Stat("length", format_duration(duration.mean)),)
+        return (Stat("length", format_duration(duration.mean)),), ()
     named = (("mean", duration.mean), *duration.list_percentiles(), *ends)
-    return tuple(Stat(label, format_duration(value)) for label, value in named if value is not None)
+    stats = [Stat(label, format_duration(value)) for label, value in named if value is not None]
+    shown, more = ([stat for stat in stats if (stat.label in _SHOWN) == wanted] for wanted in (True, False))
+    return tuple(shown), tuple(more)
 
 
 def explain_spread(duration: Distribution | None, data: StepData) -> str:

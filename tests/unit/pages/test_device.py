@@ -52,7 +52,7 @@ def test_the_categories_are_those_that_are_known(resnet: Path) -> None:
 
 def test_a_device_shows_its_figures_and_accounts_that_sum_to_the_whole(resnet: Path) -> None:
     (device,) = _open(resnet).devices
-    assert [fact.value for fact in device.facts] == ["55.5 %", "54.7 %", "49.1 %", "0.0 %", "n/a"]
+    assert [fact.value for fact in device.facts] == ["55.5 %", "54.7 %", "49.1 %", "0.0 %"]
     assert sum(account.share_frac for account in device.accounts) == pytest.approx(1.0)
     # Kernels, copies and idle time have one base, so what is not idle is the utilisation and the copies.
     shares = {account.label: account.share_frac for account in device.accounts}
@@ -166,8 +166,9 @@ def test_launches_say_why_late_and_short_ones_matter(run: Run) -> None:
     assert isinstance(panels, tuple)
     notes = {fact.label: fact.note for fact in panels[0].launches}
     assert notes["Launches"] == "every piece of work has its call"
-    assert "waits for the host" in notes["Short kernels"]
-    assert "bad where it was idle" in notes["Late starts"]
+    assert "fuse them" in notes["Short kernels"]
+    assert "which is good" in notes["Late while busy"]
+    assert "held them up" in notes["Late while idle"]
 
 
 def test_modules_are_drawn_at_the_depth_at_which_all_fit(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def link_out(run: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "reason"),
-    [(break_manifest, "is not a manifest"), (make_newer, "upgrade Stepscope"), (link_out, "run.json is a link")],
+    [(break_manifest, "is damaged"), (make_newer, "upgrade Stepscope"), (link_out, "run.json is a link")],
 )
 def test_an_unreadable_run_is_listed_with_why_and_harms_no_other(
     tmp_path: Path, damage: Callable[[Path], None], reason: str

@@ -282,6 +282,13 @@ def test_a_delay_runs_from_the_end_of_the_call_to_the_start_of_the_work(tmp_path
     assert found.delay_p95_ns is None  # of three launches
 
 
+def test_work_that_starts_late_is_told_apart_by_what_the_device_did_meanwhile(tmp_path: Path) -> None:
+    calls = [call(10, 5, 1), call(20, 5, 2), call(600, 5, 3)]
+    work = [kernel("long", 20, 300, 1), kernel("behind it", 330, 9, 2), kernel("held up", 800, 9, 3)]
+    found = must(summarize_launches(read_work(tmp_path, [*calls, *work])))
+    assert (found.late, found.late_idle) == (2, 1)
+
+
 def test_work_without_a_known_launch_is_counted_apart(tmp_path: Path) -> None:
     found = must(
         summarize_launches(read_work(tmp_path, [call(1, 1, 1), kernel("a", 10, 5, 1), kernel("b", 20, 5, 99)]))
