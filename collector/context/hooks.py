@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from threading import get_ident
-from time import perf_counter_ns
+from time import perf_counter_ns, time_ns
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +118,7 @@ class ImportWatch:
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self.name = name
         self.pid = os.getpid()
+        self.span_unix_ns = (0, 0)  # when the import began and ended
         self._then = then
 
     @property
@@ -146,8 +147,10 @@ class ImportWatch:
 
         def execute_then(module: ModuleType) -> None:
             vars(loader).pop("exec_module", None)  # set below, maybe by several watches: the loader is as it was
+            began = time_ns()
             with unseen:
                 execute(module)
+            self.span_unix_ns = began, time_ns()
             self._then()
 
         loader.exec_module = execute_then

@@ -21,7 +21,7 @@ from collector.context.hooks import ImportWatch
 from collector.edge import Edge, log_failure
 from collector.environment import DEFAULT_PATH, PATH_VARIABLE, is_main_interpreter
 from collector.marks import outlet as outlets
-from collector.session import refused
+from collector.session import refused, start_up
 from collector.storage.urls import find_spool, is_url
 
 OPTIONS_VARIABLE = "PROFILER_OPTIONS"
@@ -103,6 +103,7 @@ def activate(settings: Settings) -> ImportWatch:
         watch.stop()
         # A forked child inherits the watch, but the run is that of its parent.
         if os.getpid() == owner:
+            start_up.note_torch(*watch.span_unix_ns)
             _start(settings)
 
     watch = ImportWatch("torch", begin)

@@ -28,6 +28,7 @@ from collector.session.beside import Beside
 from collector.session.ending import NO_STEPS, count_recorded, spell_end
 from collector.session.place import Launch, Place, abandon_place, claim_place, find_job, find_launch_id
 from collector.session.rehearsal import CostSampler
+from collector.session.start_up import describe_start, note_recorded, timing_torch
 from collector.sidecar.coverage_warnings import spell_remedy
 from collector.sidecar.terminal import describe_terminal
 
@@ -45,6 +46,7 @@ class Recording:
     """
 
     def __init__(self, output_path: Path, options: Options, *, with_sidecar: bool = True) -> None:
+        began_unix_ns = time.time_ns()
         rank, world_size = find_rank()
         (torch, cuda), (job, requeues, restarts) = find_versions(), find_job()
         launch = Launch(rank, world_size, find_launch_id(), torch, cuda, options.as_dict(), job, requeues, restarts)
@@ -70,7 +72,9 @@ class Recording:
         self.log.thread[0] = _NO_THREAD
         if with_sidecar:
             self._start_sidecar()
-        self._install_signals()
+        with timing_torch():
+            self._install_signals()
+        self.context.add_fact("start_up", describe_start(began_unix_ns))
 
     def resume(self) -> None:
         """Record from now on, on the thread that trained before the pause.
@@ -127,6 +131,8 @@ class Recording:
         if self.context.notes.finished:
             return
         self.pause()
+        if self.context.steps.ended:
+            note_recorded()
         if self.ended_by:
             self.context.add_fact("ended_by", self.ended_by)
             self.context.warn("ended_by", spell_end(self.ended_by, self.context.steps.ended))
@@ -170,6 +176,7 @@ class Recording:
             self._beside.start()
             self.context.recorder_pid = self._beside.pid
             self.context.occasions.append(self._look_after_sidecar)
+            self.context.calls.occasions.append(self._look_after_sidecar)
         except OSError as error:
             self.context.warn(
                 "no_sidecar", f"The recorder process could not be started ({error}); analyse() does its work."
@@ -201,6 +208,7 @@ class Recording:
         with log_failure("the cost of the hooks cannot be timed"):  # the recording goes on without this value
             self._sampler = CostSampler(kinds, self.context)
             self.context.occasions.append(self._sample_cost)
+            self.context.calls.occasions.append(self._sample_cost)
 
     def _sample_cost(self, step: int) -> None:
         if self._sampler is not None and self._sampler.sample(step):

@@ -21,6 +21,7 @@ Count = Annotated[int, Meta(ge=0)]
 Some = Annotated[int, Meta(ge=1)]
 Time = Annotated[int, Meta(ge=0, le=10**13)]
 Number = Annotated[int, Meta(ge=0, le=10**15)]
+Moment = Annotated[int, Meta(ge=0, le=1 << 62)]
 T = TypeVar("T")
 
 
@@ -118,6 +119,20 @@ def read_model_calls(facts: Mapping[str, Any]) -> tuple[ModelCalls, ...]:
     found = _take_each(facts.get("calls"), _Called)[:_MOST_CALLED]
     texts = [{name: str(getattr(entry, name))[:_MOST_TEXT] for name in ("model", "place")} for entry in found]
     return tuple(ModelCalls(**(msgspec.structs.asdict(entry) | text)) for entry, text in zip(found, texts, strict=True))
+
+
+class Start(Struct):
+    """From when on the time to the first step counts, whether that is the start of the process, when the recording
+    began, and when the import of torch began and ended, if that was seen; in Unix ns."""
+
+    since_unix_ns: Moment
+    is_process: bool
+    began_unix_ns: Moment
+    torch_unix_ns: Annotated[tuple[Moment, ...], Meta(max_length=2)] = ()
+
+
+def read_start(facts: Mapping[str, Any]) -> Start | None:
+    return _take(facts.get("start_up"), Start)
 
 
 class _Sampler(Struct):

@@ -29,9 +29,11 @@ from profiler_server.analysis.recorded_facts import read_completeness
 from profiler_server.analysis.stacks.stacks import read_stacks
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
+from profiler_server.analysis.steps.start_up import measure_start_up
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.tried import find_trials
 from profiler_server.facts.results import BoundBy
+from profiler_server.facts.start_up import StartUp
 from profiler_server.facts.steps import sum_interruptions
 from profiler_server.format import format_number_of
 from profiler_server.report.all_ranks import (
@@ -157,6 +159,7 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
         "completeness": read_completeness(rank.manifest.facts),
         "steps": read("the figures of its steps", lambda: _report_steps(steps, noun)) or _report_steps(None),
         **(slow or {"outliers": [], "interruptions": []}),
+        "start_up": spell_out(read("its time to the first step", lambda: _measure_start(rank, steps))),
         "phases": _report_phases(phases or ()),
         "categories": spell_out(read("its categories", lambda: summarize_categories(rank)), "_ns"),
         "device": spell_out(read("its device", lambda: summarize_device(rank))),
@@ -167,6 +170,10 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
         "queues": spell_out(read("its queues", lambda: summarize_queues(rank)) or ()),
         "stages": spell_out(read("its stages", lambda: summarize_stages(rank)) or ()),
     }
+
+
+def _measure_start(rank: RankRun, steps: pa.Table | None) -> StartUp | None:
+    return None if steps is None else measure_start_up(rank)
 
 
 def _report_stacks(rank: RankRun) -> dict[str, Any] | None:

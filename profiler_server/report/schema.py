@@ -28,6 +28,8 @@ PARTS: Mapping[str, str] = {
     "NamedFunction": "function caller file line samples share_frac low_frac high_frac is_own_line",
     "QueueSummary": "name capacity mean_depth usage_frac empty_frac samples",
     "StageSummary": "name replicas count mean_ns busy_frac input_wait_frac output_wait_frac loader",
+    "StartUp": "total_ns is_process samples parts",
+    "StartPart": "cause duration_ns low_ns high_ns place line",
     # the diagnosis
     "BoundBy": "kind stage share_frac confidence_frac confidence",
     "Suggestion": "rule title severity measured threshold advice change predicted_step_ns predicted_low_ns "

@@ -21,11 +21,13 @@ from profiler_server.analysis.memory.memory import read_memory
 from profiler_server.analysis.ranks.collectives import find_slow_call, summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.replay.critical import find_critical_path
+from profiler_server.analysis.steps.start_up import measure_start_up
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.end_sentences import list_attempt_lines, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_unread
 from profiler_server.diagnosis.readings import say_completeness, say_host_waits
+from profiler_server.diagnosis.start_sentences import say_start_up
 from profiler_server.facts.results import Diagnosis
 from profiler_server.facts.steps import Held, NamedFunction
 from profiler_server.format import (
@@ -156,6 +158,8 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
         bar = "#" * round(40 * phase["share_frac"])
         label, mean = PHASE_LABELS.get(phase["name"], phase["name"]), format_duration(means_ns[phase["name"]])
         lines.append(f"  {label:<28} {mean:>9}  {shares[phase['name']]:>7}  {bar}".rstrip())
+    if (start := attempt(lambda: measure_start_up(run.rank(rank["rank"])))) is not None:
+        lines.append(f"  first {noun}  {say_start_up(start)}")
     slow = [*_render_stacks(rank["stacks"], shares), *_render_slow_steps(rank)]
     return "\n".join(
         [

@@ -58,6 +58,18 @@ SHAPE: dict[str, Any] = {
                     ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu_exec", "other"), int
                 ),
             },
+            "start_up": {
+                OPTIONAL: True,
+                "total_ns": int,
+                "is_process": bool,
+                "samples": int,
+                "parts": [
+                    {
+                        **dict.fromkeys(("cause", "place", "line"), str),
+                        **dict.fromkeys(("duration_ns", "low_ns", "high_ns"), int),
+                    }
+                ],
+            },
             "device": {
                 OPTIONAL: True,
                 **TIMES,

@@ -21,7 +21,7 @@ from profiler_server.analysis.compare import comparison, gate, run_statistics
 from profiler_server.analysis.memory import memory
 from profiler_server.analysis.ranks import ends
 from profiler_server.diagnosis import outcome, tried
-from profiler_server.facts import job, loading, machine, pipeline, ranks, results
+from profiler_server.facts import job, loading, machine, pipeline, ranks, results, start_up
 from profiler_server.facts import steps as facts_steps
 from profiler_server.format import format_phase_shares
 from profiler_server.report import build_report, schema
@@ -47,7 +47,7 @@ def test_report_has_the_keys_that_others_rely_on(name: str, tmp_path: Path) -> N
 
 
 def test_every_key_of_the_schema_is_a_field_of_its_part() -> None:
-    facts = (ends, results, machine, pipeline, facts_steps, job, loading, ranks)
+    facts = (ends, results, machine, pipeline, facts_steps, job, loading, ranks, start_up)
     sources = (steps, manifest, change_points, comparison, gate, run_statistics, memory, outcome, tried, *facts)
     found = [part for module in sources for part in vars(module).values() if dataclasses.is_dataclass(part)]
     parts_of = {part.__name__: part for part in found if isinstance(part, type) and part.__name__ in schema.PARTS}

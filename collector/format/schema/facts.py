@@ -144,9 +144,9 @@ FACTS: tuple[Fact, ...] = (
     Fact("standstills", "The longest standstills that the job got over.", _PLACE),
     Fact(
         "start_up",
-        "When the process started, when the recording began, and when the import of torch began and ended if that was "
-        "seen, in Unix ns. Of a later recording in the process, and in an interactive session, the first two are equal.",
-        Shown(words=("process_unix_ns", "began_unix_ns", "torch_unix_ns")),
+        "From when on the time to the first step counts, whether that is the start of the process, when the recording "
+        "began, and when the import of torch began and ended if that was seen, in Unix ns.",
+        Shown(words=("since_unix_ns", "is_process", "began_unix_ns", "torch_unix_ns")),
     ),
     Fact(
         "subnormals",

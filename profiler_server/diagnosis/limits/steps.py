@@ -45,3 +45,15 @@ NOTED_FRAC = 0.005
 WORTH_FRAC = 0.01
 """Time between epochs is reported from this share of the recorded time: each change of epoch takes some microseconds.
 """
+
+START_UP_NS = 3_000_000_000
+"""A shorter time to the first step has no bar: importing torch alone takes about two seconds."""
+
+START_UP_FRAC = 0.05
+"""The time to the first step has a bar from this share of the recorded time, or from `LONG_START_UP_NS`."""
+
+LONG_START_UP_NS = 60_000_000_000
+"""A time to the first step with a bar however long the run is: whoever starts the script again waits for it again."""
+
+LATE_SAMPLE_NS = 100_000_000
+"""A first sample of the stacks that comes later leaves time before it whose cause was not seen. Five usual waits."""

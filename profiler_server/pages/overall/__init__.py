@@ -66,6 +66,7 @@ from profiler_server.pages.overall.facts import (
     list_trace_facts,
     read_used_devices,
 )
+from profiler_server.pages.overall.start_up import StartCard, read_start_card
 from profiler_server.widgets import Part, Stat
 
 T = TypeVar("T")
@@ -108,6 +109,7 @@ class OverallPage:
     mean_ns: float | None
     stats: Panel[tuple[Stat, ...]]
     step: Panel[MeanStep]
+    start_up: StartCard | None
     steps_card: Panel[StepsCard]
     operators_card: Panel[OperatorsCard]
     data_card: Panel[DataCard]
@@ -149,6 +151,7 @@ def build(request: PageRequest) -> OverallPage:
         mean_ns=_measure_mean(whole, read.body if request.steps is None else None),
         stats=from_steps("Figures", lambda steps: _list_stats(whole, steps)),
         step=from_steps("One step", lambda steps: _describe_step(steps, rank)),
+        start_up=read_start_card(whole),
         steps_card=from_steps("The chart of steps cannot be drawn", _draw_steps),
         operators_card=build_panel(
             "The operators cannot be read",
