@@ -67,7 +67,7 @@ def export_timeline(run: Run, output: Path | None = None, part: Part | None = No
     if part.detail not in ("steps", "device", "full"):
         raise OptionError(f"detail={part.detail!r} is unknown; choose steps, device or full")
     path = Path(f"{run.path.name}.json.gz") if output is None else output
-    chosen = _choose_ranks(run, parse_numbers(part.ranks, "ranks"))
+    chosen = choose_ranks(run, parse_numbers(part.ranks, "ranks"))
     opened = [run.rank(rank) for rank in chosen]
     choice = _Choice.of(part, opened, find_clocks(run, part))
     with replacing(path) as sink:
@@ -94,7 +94,7 @@ def find_clocks(run: Run, part: Part) -> dict[int, RankClock]:
     if not part.one_clock:
         return {}
     wanted = parse_numbers(part.ranks, "ranks")
-    there = _choose_ranks(run, wanted)
+    there = choose_ranks(run, wanted)
     first = wanted[0][0] if wanted else there[0]
     numbers = [first, *(rank for rank in there if rank != first)]
     return {clock.rank: _begin_together(run, first, clock) for clock in align_ranks(summarize_some(run, numbers))}
@@ -117,7 +117,7 @@ def count_export(run: Run, part: Part) -> int:
     Raises OptionError or RunError.
     """
     total, clocks = 0, find_clocks(run, part) if part.between_ns else {}
-    for rank in _choose_ranks(run, parse_numbers(part.ranks, "ranks")):
+    for rank in choose_ranks(run, parse_numbers(part.ranks, "ranks")):
         timeline = find_timelines().open(run.rank(rank))
         if part.between_ns is None:
             total += timeline.index.slices
@@ -132,7 +132,7 @@ def _read_back(clock: RankClock | None, between_ns: tuple[int, int]) -> tuple[in
     return (clock.read_back(between_ns[0]), clock.read_back(between_ns[1])) if clock else between_ns
 
 
-def _choose_ranks(run: Run, wanted: tuple[tuple[int, int], ...] | None) -> list[int]:
+def choose_ranks(run: Run, wanted: tuple[tuple[int, int], ...] | None) -> list[int]:
     there = run.ranks
     if wanted is None:
         return list(there)

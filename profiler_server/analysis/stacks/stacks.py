@@ -157,11 +157,25 @@ def _waits_for_worker(stack: Stack) -> bool:
 
 def read_stacks(rank: RankRun) -> Stacks | None:
     """Read the stacks, or return None without any. Raises TableBrokenError or NewerSchemaError."""
+    rows = _read_steady(rank)
+    return _sum_rows(_group(rows)) if rows is not None else None
+
+
+def list_samples(rank: RankRun) -> list[tuple[StackRow, int]]:
+    """Return the samples of the steady steps as `read_stacks` counts them: each distinct one, and how often it was seen.
+
+    Raises TableBrokenError or NewerSchemaError.
+    """
+    rows = _read_steady(rank)
+    return _group(rows) if rows is not None else []
+
+
+def _read_steady(rank: RankRun) -> pa.Table | None:
     if rank.status("stacks").state != "there":
         return None
     rows = rank.table("stacks", _COLUMNS)
     rows = rows.filter(pc.is_valid(rows["stack"]))
-    return _sum_rows(rows.filter(_mark_steady(rank, rows))) if rows.num_rows else None
+    return rows.filter(_mark_steady(rank, rows)) if rows.num_rows else None
 
 
 def _mark_steady(rank: RankRun, rows: pa.Table) -> pa.Array:
@@ -188,11 +202,11 @@ def mark_dense(rank: RankRun, rows: pa.Table) -> Mask:
     return np.asarray(inside & (lengths == 0), np.bool_)
 
 
-def _sum_rows(rows: pa.Table) -> Stacks:
+def _sum_rows(rows: Sequence[tuple[StackRow, int]]) -> Stacks:
     phases: dict[str, Counter[Stack]] = {}
     stages: dict[tuple[int | None, str], Counter[tuple[Stack, int]]] = {}
     parser = StackParser()
-    for row, samples in _group(rows):
+    for row, samples in rows:
         stack = parser.parse(row.stack)
         if row.is_trainer and row.phase is not None:
             phases.setdefault(row.phase, Counter())[stack] += samples
@@ -205,7 +219,12 @@ def _sum_rows(rows: pa.Table) -> Stacks:
     return Stacks(ordered, {key: stages[key] for key in keys}, find_loop(ordered))
 
 
-class _Row(NamedTuple):
+class StackRow(NamedTuple):
+    """What is known of a sample. `phase` is known of the training thread, `stage` of whoever makes a batch; `loader` is
+    the DataLoader of a worker. `entry` is the number of frames outside of the stage; `stack` is a text with a line for
+    each frame, outermost first.
+    """
+
     is_trainer: bool
     loader: int | None
     phase: str | None
@@ -214,14 +233,14 @@ class _Row(NamedTuple):
     stack: str
 
 
-def _group(rows: pa.Table) -> list[tuple[_Row, int]]:
+def _group(rows: pa.Table) -> list[tuple[StackRow, int]]:
     """Sum the samples of equal rows. For speed, values are replaced by numbers, because there are few distinct values
     and many rows.
     """
     rows = rows.unify_dictionaries().combine_chunks()
     codes: list[Ints] = [rows["replica"].to_numpy() < 0]
     values: list[list[Any]] = [[False, True]]
-    for name in _Row._fields[1:]:
+    for name in StackRow._fields[1:]:
         column = pa.chunked_array(rows[name]).combine_chunks()
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         values.append([*encoded.dictionary.to_pylist(), None])
@@ -232,4 +251,4 @@ def _group(rows: pa.Table) -> list[tuple[_Row, int]]:
     sums = np.bincount(places, rows["samples"].to_numpy(), len(keys)).astype(np.int64)
     columns = np.unravel_index(keys, [len(known) for known in values])
     spelt = [[known[at] for at in column.tolist()] for known, column in zip(values, columns, strict=True)]
-    return [(_Row(*row), count) for *row, count in zip(*spelt, sums.tolist(), strict=True)]
+    return [(StackRow(*row), count) for *row, count in zip(*spelt, sums.tolist(), strict=True)]
