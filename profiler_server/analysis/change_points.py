@@ -190,4 +190,17 @@ def _part(values: Floats, begin: int) -> list[tuple[int, float]]:
     chance = find_chance(len(values), score)
     if chance > CHANCE or not beats_line(values, at):
         return []
+    at = _place(values, at)
     return [*_part(values[:at], begin), (begin + at, chance), *_part(values[at:], begin + at)]
+
+
+def _place(values: Floats, at: int) -> int:
+    """Return the index near `at` that parts the values best: that with the least deviations from the medians of both
+    sides. Ranks alone cannot tell neighbouring places apart where the levels do not overlap.
+    """
+    first, last = max(at - 2, LEAST_SIDE), min(at + 2, len(values) - LEAST_SIDE)
+    return min(range(first, last + 1), key=lambda place: (_deviate(values[:place]) + _deviate(values[place:]), place))
+
+
+def _deviate(values: Floats) -> float:
+    return float(np.abs(values - np.median(values)).sum())

@@ -1,16 +1,16 @@
-"""`profiler-server compare`: where the step changed from one run to the other, and the gate over two lists of runs."""
+"""`profiler-server compare`: where the step changed from one run to others, and the gate over two lists of runs."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from collector.format.schema.errors import OutputError, RunError, StepscopeError, UsageError
+from collector.format.schema.errors import OutputError, RunError, StepscopeError, UsageError, read_or
 from collector.format.schema.writing import write_output
 from profiler_server.commands import BaseDir, find_base_dir, find_run, find_runs, list_runs_below
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from profiler_server.analysis.compare.comparison import Comparison, Difference
     from profiler_server.analysis.compare.gate import Verdict
     from profiler_server.analysis.compare.run_times import RunTimes
+    from profiler_server.diagnosis.line_shares import LineShare
 
 NAME = "compare"
 EXAMPLE = "profiler-server compare runs/new --against runs/base --gate --max-slowdown 3%"
@@ -28,7 +29,10 @@ RUNS = "A run, by its path or name, or a folder of runs."
 
 def command(
     context: typer.Context,
-    runs: Annotated[list[str], typer.Argument(metavar="RUN…", help=f"{RUNS} Without --against two: A, then B.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN…", help=f"{RUNS} Without --against two to eight: the baseline, then the others."),
+    ],
     against: Annotated[
         list[str] | None, typer.Option("--against", metavar="RUN…", help=f"The runs to compare with. {RUNS}")
     ] = None,
@@ -50,14 +54,18 @@ def command(
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the gate's verdict as JUnit XML.")] = None,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the gate's verdict as Markdown.")] = None,
 ) -> None:
-    """Say where the mean step of B differs from the mean step of A, or whether one list of runs is slower than another."""
+    """Say where the mean step of other runs differs from that of the first, or whether one list is slower than another."""
     from profiler_server.report.gate import EXIT_CODES, describe_verdict, render_verdict
 
     base, limit = find_base_dir(base_dir, context), parse_share(max_slowdown or "0%")
     documents: dict[str, Any] = {}
     with tell_documents(junit, markdown):
         if against is None:
-            check_pair(runs)
+            check_words(runs)
+            if len(runs) > 2:
+                refuse_gate(len(runs), gate or junit or markdown or max_slowdown)
+                print_several([find_run(word, base) for word in runs], rank, as_json)
+                return
             documents = print_pair(find_run(runs[0], base), find_run(runs[1], base), rank, is_quiet=as_json)
             if not (gate or junit or markdown or max_slowdown):
                 if as_json:
@@ -75,15 +83,29 @@ def command(
         raise typer.Exit(code)
 
 
-def check_pair(words: list[str]) -> None:
-    """Raise UsageError unless the words name two runs."""
-    if len(words) != 2:
-        raise UsageError(f"compare takes two runs, A and B, or RUN… --against RUN…; {len(words)} were given")
+def check_words(words: list[str]) -> None:
+    """Raise UsageError unless the words name two to eight runs."""
+    from profiler_server.analysis.compare.several import MOST_COMPARED
+
     folder = next((word for word in words if list_runs_below(word)), None)
+    if not 2 <= len(words) <= MOST_COMPARED or (folder is not None and len(words) > 2):
+        what = f"{folder} is a folder of runs" if folder is not None else f"{len(words)} were given"
+        raise UsageError(
+            f"compare takes two to {MOST_COMPARED} runs, the baseline first, or RUN… --against RUN…; {what}"
+        )
     if folder is not None:
         raise UsageError(
             f"{folder} is a folder of runs. To compare lists, name the new ones first: "
             f"profiler-server compare {words[1]} --against {words[0]} --gate"
+        )
+
+
+def refuse_gate(count: int, asked: object) -> None:
+    """Raise UsageError if the gate is asked to judge more than two runs without --against."""
+    if asked:
+        raise UsageError(
+            f"the gate judges new runs against old ones; {count} runs were given without --against, "
+            "so write: profiler-server compare NEW… --against OLD… --gate"
         )
 
 
@@ -107,15 +129,79 @@ def print_pair(a: Run, b: Run, rank: int | None, *, is_quiet: bool) -> dict[str,
     unless `is_quiet`.
     """
     from profiler_server.analysis.compare.comparison import compare_ranks
+    from profiler_server.diagnosis.line_shares import compare_lines
     from profiler_server.diagnosis.outcome import find_outcome
     from profiler_server.report.outcome import describe_outcome
+    from profiler_server.report.schema import spell_out
 
     found, outcome = compare_ranks(a.rank(rank), b.rank(rank)), describe_outcome(find_outcome(a, b))
+    lines = read_or((), compare_lines, a, b, rank)
     if not is_quiet:
-        typer.echo(render(found))
+        typer.echo(render(found, lines))
         for line in outcome["sentences"] if outcome is not None else ():
             typer.echo(f"Since A: {line}")
-    return {**describe(found), "outcome": outcome}
+    return {**describe(found), "lines": spell_out(lines), "outcome": outcome}
+
+
+def print_several(runs: list[Run], rank: int | None, as_json: bool) -> None:
+    """Compare rank `rank` (default: the first) of runs with that of the first run, and print a column for each."""
+    from profiler_server.analysis.compare.several import compare_several
+
+    found = compare_several(runs[0].rank(rank), [run.rank(rank) for run in runs[1:]])
+    names = [run.path.absolute().name for run in runs]
+    if as_json:
+        described = [{"run": name, **describe(each)} for name, each in zip(names[1:], found, strict=True)]
+        typer.echo(json.dumps({"baseline": names[0], "runs": described}, indent=1))
+    else:
+        typer.echo(render_several(names, found))
+
+
+def render_several(names: list[str], found: Sequence[Comparison]) -> str:
+    """Return the comparisons with one baseline as a table for a terminal. `names` begins with the baseline's."""
+    from profiler_server.analysis.compare.several import list_operators, list_phases
+    from profiler_server.format import clean_name, format_duration
+
+    letters = [chr(ord("A") + at) for at in range(len(names))]
+    lines = [f"{letter}  {clean_name(name)}" for letter, name in zip(letters, names, strict=True)]
+    noun = found[0].noun
+    lines[0] += "  (baseline)"
+    lines += ["", _cells(f"Mean per {noun}", letters)]
+    means = [format_duration(each.step.b_ns) if each.b_steps else "none" for each in found]
+    lines += [_cells(f"Whole {noun}", [format_duration(found[0].step.a_ns), *means])]
+    lines += [_cells("  change", ["", *(_mark(each.step if each.b_steps else None) for each in found)])]
+    for title, rows in (("Phase", list_phases(found)), ("Operator", list_operators(found))):
+        lines += ["", _cells(f"{title}, change against A", letters)] if rows else []
+        lines += [
+            _cells(row.name, [format_duration(row.base_ns), *(_mark(cell) for cell in row.cells)]) for row in rows
+        ]
+    lines += [""]
+    lines += [
+        f"Caution, {letter}: {caution}."
+        for letter, each in zip(letters[1:], found, strict=True)
+        for caution in each.cautions
+    ]
+    return "\n".join(
+        [
+            *lines,
+            f"Means per {noun}, {found[0].average}. * slower or faster by more than noise within the two runs, ? maybe: "
+            f"beyond it, but chance may do that among so many changes (correction by Holm over all runs). - no {noun}s, or "
+            "not among the operators that changed most.",
+        ]
+    )
+
+
+def _mark(part: Difference | None) -> str:
+    from profiler_server.format import format_difference
+
+    if part is None:
+        return "- "
+    return format_difference(part.shown_ns) + ("*" if part.is_clear else "?" if part.is_unsure else " ")
+
+
+def _cells(name: str, cells: Sequence[str]) -> str:
+    from profiler_server.format import clean_name
+
+    return f"{clean_name(name, 28):<28}" + "".join(f"{cell:>12}" for cell in cells)
 
 
 def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | None, limit: float) -> Verdict:
@@ -195,10 +281,10 @@ def describe(found: Comparison) -> dict[str, Any]:
     }
 
 
-def render(found: Comparison) -> str:
-    """Return the comparison as a table for a terminal."""
+def render(found: Comparison, changed: Sequence[LineShare] = ()) -> str:
+    """Return the comparison as a table for a terminal. `changed` are the lines whose time changed."""
     from profiler_server.analysis.compare.comparison import summarize_comparison
-    from profiler_server.format import format_duration
+    from profiler_server.format import clean_name, format_duration
 
     lines = [
         summarize_comparison(found),
@@ -213,6 +299,10 @@ def render(found: Comparison) -> str:
         lines += ["", _row(f"Operator (self time on the {found.measure})", "A", "B", "change", "noise ±")]
         lines += [_line(d) for d in found.operators]
     lines += [f"{found.moved}."] if found.moved else []
+    if changed:
+        lines += ["", _row("Line of yours (sampled)", "A", "B", "change", "noise ±")]
+    for each in changed:
+        lines += [_line(each.part), f"  {clean_name(each.a_place or '-')} in A, {clean_name(each.b_place or '-')} in B"]
     lines += [f"Caution: {caution}." for caution in found.cautions]
     lines += ["", f"Means per {found.noun}, {found.average}."]
     lines += [
@@ -223,11 +313,10 @@ def render(found: Comparison) -> str:
 
 
 def _line(d: Difference) -> str:
-    from profiler_server.format import clean_name, format_difference, format_duration
+    from profiler_server.format import clean_name, format_duration
 
-    change = format_difference(d.shown_ns) + ("*" if d.is_clear else "?" if d.is_unsure else " ")
     name = clean_name(d.name, 40)
-    return _row(name, format_duration(d.a_ns), format_duration(d.b_ns), change, format_duration(d.noise_ns))
+    return _row(name, format_duration(d.a_ns), format_duration(d.b_ns), _mark(d), format_duration(d.noise_ns))
 
 
 def _row(name: str, *cells: str) -> str:

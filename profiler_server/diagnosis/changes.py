@@ -154,10 +154,15 @@ def _name(spot: Hotspot) -> str:
 
 def _find_share(spot: Hotspot, lines: Lines) -> float:
     """Return the share of the mean step that a hotspot takes in the run of `lines`; 0 if no sample shows it there."""
-    others = {other.key: other for other in lines.hotspots if other.key and other.is_of_loop == spot.is_of_loop}
-    near = difflib.get_close_matches(spot.key, others, 1, _ALIKE) if spot.is_of_loop else [spot.key]
-    same = next((others[key] for key in near if key in others), None)
+    same = find_same(spot, lines.hotspots)
     return same.whole_frac if same is not None else lines.through_fracs.get(spot.key, 0.0)
+
+
+def find_same(spot: Hotspot, among: Sequence[Hotspot]) -> Hotspot | None:
+    """Return the same function, or line of the loop, in another run: that with the same name or nearly the same text."""
+    others = {other.key: other for other in among if other.key and other.is_of_loop == spot.is_of_loop}
+    near = difflib.get_close_matches(spot.key, others, 1, _ALIKE) if spot.is_of_loop else [spot.key]
+    return next((others[key] for key in near if key in others), None)
 
 
 def pair_loaders(before: Sequence[Loader], after: Sequence[Loader]) -> Iterator[tuple[Loader, Loader]]:

@@ -168,7 +168,7 @@ def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
     width = float(run_length(len(stack.x)))
     data = []
     for name, values in stack.parts.items():
-        marker: dict[str, Any] = {"color": _color(stack.colors[name]), "line": {"width": 0}}
+        marker: dict[str, Any] = {"color": color_of(stack.colors[name]), "line": {"width": 0}}
         if stack.colors[name] == "idle":
             marker["pattern"] = {"shape": "/", "size": 5, "solidity": 0.35, "fillmode": "replace"}
         label = plain_text(stack.labels.get(name, name))
@@ -206,8 +206,8 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
         "values": _list_for_json(np.array([s.value for s in slices], dtype=np.float64)),
         "text": [plain_text(s.text) for s in slices],
         "marker": {
-            "colors": [_color(c) for c in colors],
-            "line": {"width": 1, "color": _color("ground")},
+            "colors": [color_of(c) for c in colors],
+            "line": {"width": 1, "color": color_of("ground")},
             "pattern": {**pattern, "fillmode": "replace"},
         },
         "hole": 0.58,
@@ -255,7 +255,7 @@ def build_bars(slices: Sequence[Slice], axes: Axes | None = None) -> Figure:
         "text": [plain_text(s.text) for s in slices],
         "textposition": "outside",
         "cliponaxis": False,
-        "marker": {"color": [_color(s.color or "compute") for s in slices]},
+        "marker": {"color": [color_of(s.color or "compute") for s in slices]},
         "hovertemplate": "%{customdata}<br>%{text}<extra></extra>",
     }
     layout = {"margin": {"l": 8, "r": 64, "t": 8, "b": 32}, "showlegend": False, "bargap": 0.25}
@@ -288,7 +288,7 @@ def plain_text(text: str) -> str:
 def _draw_line(line: Line, x: Numbers, scale: float, unit: str, points: int = DRAWN_POINTS) -> Figure:
     own_x = x if line.x is None else line.x
     drawn_x, drawn = decimate(own_x, line.y, points)
-    color = _color(line.color)
+    color = color_of(line.color)
     trace: Figure = {
         "type": "scatter",
         "mode": "markers" if line.kind in ("points", "ticks") else "lines+markers" if line.marked else "lines",
@@ -326,7 +326,7 @@ def _axis_layout(axes: Axes, unit: str, scale: float) -> Figure:
     }
     if axes.shaded:
         look = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "layer": "below", "line": {"width": 0}}
-        color = f"{_color('idle')}40"
+        color = f"{color_of('idle')}40"
         layout["shapes"] = [{**look, "x0": x0, "x1": x1, "fillcolor": color} for x0, x1 in axes.shaded[:SHADED_LIMIT]]
     if axes.x_range is not None:
         layout["xaxis"]["range"] = list(axes.x_range)
@@ -350,7 +350,8 @@ def _scale(axes: Axes, peak: float) -> tuple[float, str]:
     return choose_time_unit(peak) if axes.unit == "time" else (1.0, axes.unit)
 
 
-def _color(category: str) -> str:
+def color_of(category: str) -> str:
+    """Return the light colour of a category of PALETTE or NEUTRALS."""
     return (NEUTRALS.get(category) or PALETTE[category])[0]
 
 

@@ -31,8 +31,15 @@ class Links:
         fields: dict[str, QueryValue] = {"rank": rank, **dict(parse_qsl(query.lstrip("?")))}
         return f"/runs/{quote_id(run_id)}/{quote(slug)}{encode_query(fields)}"
 
-    def compare(self, a: str | None = None, b: str | None = None) -> str:
-        return "/compare" + encode_query({"a": a, "b": b})
+    def compare(self, a: str | None = None, *others: str | None) -> str:
+        """Return the URL that compares each of `others` with the run `a`."""
+        given = [("a", a), *(("b", other) for other in others)]
+        query = urlencode([(name, run_id) for name, run_id in given if run_id is not None])
+        return "/compare" + (f"?{query}" if query else "")
+
+    def history(self, run_id: str | None = None, **query: QueryValue) -> str:
+        """Return the URL of the history that a run belongs to; by default that of the newest run."""
+        return "/history" + encode_query({"run": run_id, **query})
 
     def api(self, run_id: str, *parts: str, **query: QueryValue) -> str:
         """Return the API URL of a run; `parts` are further segments of its path."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -50,6 +51,16 @@ def check_page(page: int, pages: int) -> None:
     """Raise BadQueryError for a page past the last one."""
     if page > pages:
         raise BadQueryError(f"page={page} is past the end: there {'are' if pages > 1 else 'is'} {pages:,} in all")
+
+
+def parse_number(given: Mapping[str, str], name: str, default: int) -> int:
+    """Return a parameter of a page as a number. Raises BadQueryError."""
+    text = given.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise BadQueryError(f"{name}={text[:40]!r} is not a number")
+    return int(text)
 
 
 def select_page(

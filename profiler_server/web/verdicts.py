@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from collector.format.run import Run
@@ -19,6 +20,7 @@ from profiler_server.store.ledger import Ledger, LedgerEntry, say_track_record
 from profiler_server.web.shell import OutcomeView, Panel
 
 if TYPE_CHECKING:
+    from profiler_server.analysis.compare.comparison import Difference
     from profiler_server.diagnosis.outcome import Outcome
 
 
@@ -105,6 +107,17 @@ def _judge(run: Run, rank: int) -> Panel:
         return Panel(None, f"A rule failed: {type(error).__name__}: {error}")
 
 
+@dataclass(frozen=True)
+class Turn:
+    """What changed from one run to a later one. `phases` clearly changed, the most changed phase first; `sentences` are
+    on lines, code and settings. `failure` is why the two cannot be compared.
+    """
+
+    phases: tuple[Difference, ...] = ()
+    sentences: tuple[str, ...] = ()
+    failure: str = ""
+
+
 class Outcomes:
     """Outcomes of advice: each compares a run with the earlier run that it tries to improve. A file, the ledger, keeps
     the predicted and the measured step times.
@@ -114,6 +127,7 @@ class Outcomes:
         self._catalog = catalog
         self._ledger = Ledger(catalog.base_dir)
         self._judged = derived()(self._judge)
+        self._turned = derived()(self._turn)
 
     def peek(self, run_id: str) -> OutcomeView | None:
         """Return the outcome of the previous run's advice, pending while it is judged. None without a previous run."""
@@ -130,6 +144,19 @@ class Outcomes:
             return None
         work = find_store().background.start(asked.key, lambda: self._judged.answer(asked))
         return OutcomeView(earlier, pending=True) if work is not None else None
+
+    def explain(self, before: str, after: str) -> Turn:
+        """Return what changed between two runs, given by their ids."""
+        try:
+            return self._turned(self._catalog.open(before), self._catalog.open(after))
+        except RunError as error:
+            return Turn(failure=str(error))
+
+    def _turn(self, before: Run, after: Run) -> Turn:
+        from profiler_server.analysis.compare.comparison import compare_ranks
+
+        clear = [part for part in compare_ranks(before.rank(), after.rank()).phases if part.is_clear]
+        return Turn(tuple(sorted(clear, key=lambda part: -abs(part.change_ns))), self.say(before, after))
 
     def say(self, before: Run, after: Run) -> tuple[str, ...]:
         """Return sentences on the advice of `before` that `after` followed; empty if it followed none, or if a run

@@ -23,6 +23,7 @@ VIEWS = (
     "/",
     "/?q=nothing-of-that-name",
     "/compare?a=rich&b=long",
+    "/history?run=rich",
     "/api/v1/docs",
     "/runs/nowhere/steps",
     "/runs/ranks/",

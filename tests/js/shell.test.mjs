@@ -27,7 +27,7 @@ test("the themes come in turn, and from an unknown one the first", () => {
 });
 
 test("the button of the run list says what it waits for", () => {
-  assert.deepEqual([0, 1, 2].map(describeChoice), ["Select two runs to compare", "Select one more to compare", "Compare 2 runs"]);
+  assert.deepEqual([0, 1, 2, 8].map(describeChoice), ["Select runs to compare", "Select one more to compare", "Compare 2 runs", "Compare 8 runs"]);
 });
 
 test("a choice lasts as long as the page where nothing can be stored", () => {

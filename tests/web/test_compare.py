@@ -12,6 +12,7 @@ from collector.format.run import open_run
 from profiler_server.analysis.compare.comparison import compare_ranks, summarize_comparison
 from profiler_server.commands.compare import render
 from tests.support.asking import Asker
+from tests.support.histories import Recorded, build_recorded
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import RunPlan, build_run
 
@@ -108,6 +109,52 @@ def test_what_cannot_be_compared_says_why(asker: Asker, query: str, status: int,
     answer = asker.ask(f"/compare?{query}")
     assert answer.status_code == status
     assert words in answer.text
+
+
+def test_several_ticked_runs_have_the_oldest_as_their_baseline(asker: Asker) -> None:
+    answer = asker.ask("/compare?run=healthy&run=team%2Fslow&run=ranks")
+    assert answer.headers["location"] == "/compare?a=ranks&b=team%2Fslow&b=healthy"
+    assert asker.ask("/compare?" + "&".join(f"run=r{at}" for at in range(9))).status_code == 400
+
+
+def test_several_runs_have_a_column_each_and_any_can_be_the_baseline(asker: Asker) -> None:
+    text = asker.ask("/compare?a=healthy&b=team/slow&b=ranks&b=healthy").text
+    assert "+95.6 ms" in text
+    assert 'href="/compare?a=team%2Fslow&amp;b=healthy&amp;b=ranks"' in text
+    assert text.count("Make baseline") == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "words"),
+    [
+        ("b=ranks&b=healthy", 400, "a= is missing"),
+        ("a=healthy&b=ranks&b=none", 404, "There is no run"),
+        ("a=healthy&" + "&".join(f"b=r{at}" for at in range(8)), 400, "choose two to 8"),
+    ],
+)
+def test_several_runs_that_cannot_be_compared_say_why(asker: Asker, query: str, status: int, words: str) -> None:
+    answer = asker.ask(f"/compare?{query}")
+    assert (answer.status_code, words in answer.text) == (status, True)
+
+
+def test_several_comparisons_are_data_too(asker: Asker) -> None:
+    runs = asker.ask("/api/v1/compare/several?a=healthy&b=team/slow&b=ranks").json()["runs"]
+    assert [each["run"] for each in runs] == ["team/slow", "ranks"]
+    assert runs[0]["comparison"]["step"]["b_ns"] > runs[0]["comparison"]["step"]["a_ns"]
+
+
+def test_lines_whose_time_changed_have_both_places(tmp_path: Path) -> None:
+    build_recorded(tmp_path / "a", Recorded(samples=80, line=41))
+    build_recorded(tmp_path / "b", Recorded(extra_ms=9.0, samples=600, line=44, seed=1))
+    asker = Asker(tmp_path)
+    text = asker.ask("/compare?a=a&b=b").text
+    assert "Lines whose time changed" in text
+    assert "<code>train.py:41</code>" in text
+    assert "<code>train.py:44</code>" in text
+    (line,) = (
+        each for each in asker.ask("/api/v1/compare?a=a&b=b").json()["lines"] if each["part"]["name"] == "normalize()"
+    )
+    assert (line["a_place"], line["b_place"]) == ("train.py:41", "train.py:44")
 
 
 def test_the_comparison_is_data_too(asker: Asker) -> None:

@@ -14,7 +14,8 @@ import profiler_server.pages
 from profiler_server.page import Page
 from profiler_server.web.frontend import Templates, find_frontend
 from profiler_server.web.links import Links
-from profiler_server.web.routes.compare import CompareView
+from profiler_server.web.routes.compare import CompareView, SeveralView
+from profiler_server.web.routes.history import HistoryView
 from profiler_server.web.routes.run_list import RunList
 from profiler_server.web.shell import find_pages
 
@@ -47,6 +48,8 @@ def read_own_names(tree: nodes.Template) -> set[str]:
 def list_contexts() -> Iterator[tuple[str, type]]:
     yield "runs.html", RunList
     yield "compare.html", CompareView
+    yield "compare_several.html", SeveralView
+    yield "history.html", HistoryView
     for page in PAGES.pages:
         yield page.template, typing.get_type_hints(page.build)["return"]
 

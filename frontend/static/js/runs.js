@@ -1,6 +1,8 @@
-// The list of runs: two ticked runs can be compared; verdicts that were pending are filled in where they stand.
+// The list of runs: two to eight ticked runs can be compared; verdicts that were pending are filled in where they stand.
 import { followRows } from "./run_rows.js";
 
+/** As many as a comparison takes: the server refuses more. */
+const MOST_COMPARED = 8;
 const POLL_MS = 400;
 const SLOWEST_MS = 5000;
 /** A query has at most 64 fields and 8 KiB; the others are asked for as these are filled in. */
@@ -14,8 +16,8 @@ const LONGEST_QUERY = 6000;
  * @returns {string} what the button says
  */
 export function describeChoice(ticked) {
-  if (ticked === 2) return "Compare 2 runs";
-  return ticked === 1 ? "Select one more to compare" : "Select two runs to compare";
+  if (ticked >= 2) return `Compare ${ticked} runs`;
+  return ticked === 1 ? "Select one more to compare" : "Select runs to compare";
 }
 
 function installCompare() {
@@ -25,9 +27,9 @@ function installCompare() {
   const show = () => {
     const boxes = /** @type {NodeListOf<HTMLInputElement>} */ (form.querySelectorAll("input[name=run]"));
     const ticked = [...boxes].filter((box) => box.checked).length;
-    button.disabled = ticked !== 2;
+    button.disabled = ticked < 2;
     button.textContent = describeChoice(ticked);
-    for (const box of boxes) box.disabled = ticked >= 2 && !box.checked;
+    for (const box of boxes) box.disabled = ticked >= MOST_COMPARED && !box.checked;
   };
   form.addEventListener("change", show);
   addEventListener("pageshow", show);

@@ -1,18 +1,21 @@
-"""The routes that compare two runs: the parts of the step that changed, and whether the change exceeds the noise."""
+"""The routes that compare runs: the parts of the step that changed, and whether the change exceeds the noise."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from collector.format.phases import PHASES
-from collector.format.schema.errors import RunError
+from collector.format.run import Run
+from collector.format.schema.errors import RunError, read_or
 from profiler_server.analysis.compare.comparison import Comparison, Difference, compare_ranks, summarize_comparison
+from profiler_server.analysis.compare.several import MOST_COMPARED, Row, compare_several, list_operators, list_phases
 from profiler_server.analysis.operators.operator_groups import Measure
+from profiler_server.derive.derived import AT_ONCE_SLICES, count_slices
 from profiler_server.figures import Chart
 from profiler_server.figures.waterfall import Fall, build_waterfall, find_base_ns
 from profiler_server.format import format_difference, format_duration
@@ -24,8 +27,12 @@ from profiler_server.web.parameters import LARGEST_RANK
 from profiler_server.web.services import FIRST_LOOK_S, Services, ServicesOf
 from profiler_server.web.shell import Shell
 
+if TYPE_CHECKING:
+    from profiler_server.diagnosis.line_shares import LineShare
+
 ROUTER = APIRouter(tags=["runs"])
 CHOICES = 500
+LETTERS = "BCDEFGH"
 # The colours of a part's bars. Operators are host work.
 CATEGORIES = {phase.label: phase.color for phase in PHASES}
 RunOf = Annotated[str, Query(max_length=1000, description="The run's path below the base directory.")]
@@ -68,6 +75,37 @@ class CompareView:
     noun: str = "step"
     moved: str = ""
     outcome: tuple[str, ...] = ()
+    lines: tuple[LineShare, ...] = ()
+    notice: Notice | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """One run beside the baseline. `id` is the run's, `letter` its short name in the tables."""
+
+    id: str
+    letter: str
+    found: Comparison
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """The cautions of the comparison, with this run's letter in place of B."""
+        named = (each.replace("while B ran", f"while {self.letter} ran") for each in self.found.cautions)
+        return tuple(f"{self.letter}{each[1:]}" if each.startswith("B has ") else each for each in named)
+
+
+@dataclass(frozen=True)
+class SeveralView:
+    """The context of `compare_several.html`: the runs `columns` beside the baseline `a`. `runs` are those to choose
+    from. `is_full`: no further run can be added.
+    """
+
+    a: str
+    runs: tuple[RunEntry, ...]
+    columns: tuple[Column, ...]
+    phases: tuple[Row, ...]
+    operators: tuple[Row, ...]
+    is_full: bool
     notice: Notice | None = None
 
 
@@ -75,19 +113,70 @@ class CompareView:
 def show_comparison(request: Request, services: ServicesOf) -> Response:
     query = request.query_params
     chosen = query.getlist("run")
-    if len(chosen) == 2:
-        # The runs that are ticked in the list, newest first. The older run is the base of the comparison.
-        return RedirectResponse(services.links.compare(chosen[1], chosen[0]), 303)
+    if 2 <= len(chosen) <= MOST_COMPARED:
+        # The runs that are ticked in the list, newest first. The oldest run is the base of the comparison.
+        return RedirectResponse(services.links.compare(*reversed(chosen)), 303)
     if chosen:
-        raise BadQueryError(f"{len(chosen)} runs were chosen; choose two")
-    view = _build_view(services, query.get("a", ""), query.get("b", ""))
-    return services.respond("compare.html", Shell("Compare", "/compare", dict(query)), **read_fields(view))
+        raise BadQueryError(f"{len(chosen)} runs were chosen; choose two to {MOST_COMPARED}")
+    others = list(dict.fromkeys(other for other in query.getlist("b") if other not in ("", query.get("a"))))
+    shell = Shell("Compare", "/compare", dict(query))
+    if len(others) < 2:
+        view = _build_view(services, query.get("a", ""), others[0] if others else query.get("b", ""))
+        return services.respond("compare.html", shell, **read_fields(view))
+    several = _build_several(services, query.get("a", ""), others)
+    return services.respond("compare_several.html", shell, **read_fields(several))
 
 
 @ROUTER.get("/api/v1/compare", summary="Where the mean step of run b differs from run a's")
 def read_comparison(services: ServicesOf, a: RunOf, b: RunOf, rank: Rank = None) -> Response:
-    found = compare_ranks(services.catalog.open(a).rank(rank), services.catalog.open(b).rank(rank))
-    return send_json({"sentence": summarize_comparison(found), "comparison": found})
+    runs = services.catalog.open(a), services.catalog.open(b)
+    found = compare_ranks(*(run.rank(rank) for run in runs))
+    lines = read_or((), _compare_lines, *runs, rank)
+    return send_json({"sentence": summarize_comparison(found), "comparison": found, "lines": lines})
+
+
+@ROUTER.get("/api/v1/compare/several", summary="Where the mean steps of the runs b differ from run a's")
+def read_several(
+    services: ServicesOf,
+    a: RunOf,
+    b: Annotated[list[str], Query(max_length=MOST_COMPARED - 1, description="The runs beside the baseline a.")],
+    rank: Rank = None,
+) -> Response:
+    others = list(dict.fromkeys(b))
+    found = compare_several(
+        services.catalog.open(a).rank(rank), [services.catalog.open(other).rank(rank) for other in others]
+    )
+    return send_json({"runs": [{"run": other, "comparison": each} for other, each in zip(others, found, strict=True)]})
+
+
+def _compare_lines(a: Run, b: Run, rank: int | None = None) -> tuple[LineShare, ...]:
+    """Return the lines whose time changed; empty for runs that are too large to be judged at once."""
+    from profiler_server.diagnosis.line_shares import compare_lines  # the rules take long to import
+
+    is_large = max(count_slices(run.rank(rank)) for run in (a, b)) > AT_ONCE_SLICES
+    return () if is_large else compare_lines(a, b, rank)
+
+
+def _build_several(services: Services, a: str, others: Sequence[str]) -> SeveralView:
+    runs = services.catalog.list_runs(FIRST_LOOK_S).runs[:CHOICES]
+    if len(others) >= MOST_COMPARED:
+        raise BadQueryError(f"{len(others) + 1} runs were chosen; choose two to {MOST_COMPARED}")
+    if not a:
+        raise BadQueryError("a= is missing; it names the run that the others are compared with")
+    opened = [services.catalog.open(run_id) for run_id in (a, *others)]
+    try:
+        found = compare_several(opened[0].rank(), [run.rank() for run in opened[1:]])
+    except RunError as error:
+        notice = Notice("failed", "These cannot be compared", str(error))
+        return SeveralView(a, runs, (), (), (), True, notice)
+    return SeveralView(
+        a,
+        runs,
+        tuple(Column(other, letter, each) for other, letter, each in zip(others, LETTERS, found, strict=False)),
+        list_phases(found),
+        list_operators(found),
+        len(others) + 1 >= MOST_COMPARED,
+    )
 
 
 def _build_view(services: Services, a: str, b: str) -> CompareView:
@@ -117,6 +206,7 @@ def _build_view(services: Services, a: str, b: str) -> CompareView:
         noun=found.noun,
         moved=found.moved,
         outcome=services.outcomes.say(*opened),
+        lines=read_or((), _compare_lines, *opened),
     )
 
 

@@ -18,8 +18,8 @@ from profiler_server.analysis.history import find_run_changes
 from profiler_server.store.catalog import Unreadable
 from profiler_server.store.headline import RunEntry
 from profiler_server.store.run_query import RunPage, RunQuery, select_runs
-from profiler_server.web.answers import BadQueryError
 from profiler_server.web.frontend import read_fields
+from profiler_server.web.parameters import parse_number
 from profiler_server.web.services import FIRST_LOOK_S, ServicesOf
 from profiler_server.web.shell import STATE_LABELS, Panel, Shell
 
@@ -36,7 +36,7 @@ VERDICT_LABELS = {
     "overhead": "Overhead",
     "unknown": "Not judged",
 }
-SNIPPET = """from collector import Profiler
+SNIPPET = """from stepscope import Profiler
 
 with Profiler("{base}/my-run") as profiler:
     train()
@@ -159,12 +159,3 @@ def parse_query(given: Mapping[str, str]) -> RunQuery:
         page=parse_number(given, "page", 1),
         page_size=parse_number(given, "page_size", RunQuery.page_size),
     )
-
-
-def parse_number(given: Mapping[str, str], name: str, default: int) -> int:
-    text = given.get(name, "")
-    if not text:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise BadQueryError(f"{name}={text[:40]!r} is not a number")
-    return int(text)

@@ -1,0 +1,106 @@
+"""The lines of the user whose time per step differs between two runs by more than the sampling of stacks may err.
+
+A function is the same in both runs if it has the same name; a line of the training loop, if its text is the same or
+nearly so, because line numbers move between versions of a file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from collector.format.run import Run
+from profiler_server.analysis.compare.comparison import Difference, compare_ranks
+from profiler_server.analysis.compare.run_statistics import correct_chances
+from profiler_server.diagnosis.changes import find_same
+from profiler_server.diagnosis.judging import diagnose
+from profiler_server.diagnosis.limits.stacks import HOTSPOT_FRAC
+from profiler_server.facts.case import Hotspot, Lines
+
+_Z = 1.96
+_MISSED = 3.0
+"""What no sample is in may have had this many of them, with 95 % certainty."""
+_MOST_LINES = 15
+
+
+@dataclass(frozen=True)
+class LineShare:
+    """A function, or a line of the training loop, in run A and run B. `part` has its times per step; the noise is that
+    of sampling. `a_place` and `b_place` are file:line of the line with most samples, "" where its share is too small. `text` is that line, "" if its source is unknown.
+    """
+
+    part: Difference
+    a_place: str
+    b_place: str
+    text: str
+
+
+def compare_lines(a: Run, b: Run, rank: int | None = None) -> tuple[LineShare, ...]:
+    """Return the lines whose time clearly changed, at most 15, the largest change first. Empty if a run has no samples.
+
+    `rank` None compares the first ranks. Raises as `compare_ranks` and `diagnose` do.
+    """
+    step = compare_ranks(a.rank(rank), b.rank(rank)).step
+    lines = [diagnose(run, run.rank(rank).rank).lines for run in (a, b)]
+    if lines[0] is None or lines[1] is None or not step.a_ns or not step.b_ns:
+        return ()
+    return list_shares((step.a_ns, step.b_ns), (lines[0], lines[1]))
+
+
+def list_shares(steps_ns: tuple[float, float], lines: tuple[Lines, Lines]) -> tuple[LineShare, ...]:
+    """Return the lines whose time clearly changed, from the mean step and the sampled lines of both runs."""
+    found = list(_pair(steps_ns, lines))
+    chances = correct_chances([each.part.p or 0.0 for each in found])
+    judged = [
+        replace(each, part=replace(each.part, corrected_p=chance)) for each, chance in zip(found, chances, strict=True)
+    ]
+    clear = [each for each in judged if each.part.is_clear]
+    return tuple(sorted(clear, key=lambda each: -abs(each.part.change_ns))[:_MOST_LINES])
+
+
+def _pair(steps_ns: tuple[float, float], lines: tuple[Lines, Lines]) -> Iterator[LineShare]:
+    """Yield each line of either run with its time in both."""
+    left = [spot for spot in lines[1].hotspots if spot.key]
+    for spot in lines[0].hotspots:
+        if spot.key:
+            same = find_same(spot, left)
+            if same is not None:
+                left.remove(same)
+            yield _describe((spot, same), spot, steps_ns, lines)
+    for spot in left:
+        yield _describe((None, spot), spot, steps_ns, lines)
+
+
+def _describe(
+    spots: tuple[Hotspot | None, Hotspot | None],
+    shown: Hotspot,
+    steps_ns: tuple[float, float],
+    lines: tuple[Lines, Lines],
+) -> LineShare:
+    (a_ns, a_error), (b_ns, b_error) = (
+        _measure(spot, shown.key, step_ns, of) for spot, step_ns, of in zip(spots, steps_ns, lines, strict=True)
+    )
+    error_ns = math.hypot(a_error, b_error)
+    p = math.erfc(abs(b_ns - a_ns) / error_ns / math.sqrt(2.0)) if error_ns else 1.0
+    named = spots[1] or shown
+    part = Difference(_name(named), a_ns, b_ns, _Z * error_ns, p, p)
+    a_place, b_place = (spot.place if spot is not None else "" for spot in spots)
+    return LineShare(part, a_place, b_place, named.lines[0].text)
+
+
+def _measure(spot: Hotspot | None, key: str, step_ns: float, lines: Lines) -> tuple[float, float]:
+    """Return the time of a line per step, and its standard error from the number of samples.
+
+    Of a line with a small share only the samples with this line on the stack are known: an upper bound.
+    """
+    if spot is not None:
+        return spot.share_frac * step_ns, (spot.high_frac - spot.low_frac) / (2.0 * _Z) * step_ns
+    count = max(lines.samples, 1)
+    share_frac = min(lines.through_fracs.get(key, 0.0), HOTSPOT_FRAC)
+    error_frac = max(math.sqrt(share_frac * (1.0 - share_frac) / count), min(_MISSED / count, 1.0) / _Z)
+    return share_frac * step_ns, error_frac * step_ns
+
+
+def _name(spot: Hotspot) -> str:
+    return spot.lines[0].text or spot.place if spot.is_of_loop else f"{spot.function}()"
