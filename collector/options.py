@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from collector.format.schema.errors import OptionError
 from collector.format.schema.wording import suggest_nearest
+from collector.trackers import LogTo, list_names, takes
 
 Level = Literal["debug", "info", "important"]
 Activity = Literal["cpu", "device"]
@@ -60,7 +61,7 @@ ActivitiesValue = Activity | Collection[Activity]
 class Options:
     """The options of a recording. `level` sets how much is recorded: important (steps, and everything switched on by
     name), info, or debug (call stacks and modules in windows too). `baseline` is the path of the run that this run
-    tries to improve, "" for none. `Profiler` documents the others."""
+    tries to improve, "" for none. `log_to` is "" for no tracker. `Profiler` documents the others."""
 
     window: WindowOption = WindowOption()
     data_pipeline: bool = True
@@ -72,6 +73,7 @@ class Options:
     activities: tuple[Activity, ...] = ACTIVITIES
     keep_events: bool = False
     baseline: str = ""
+    log_to: LogTo = ""
 
     def is_on(self, option: str) -> bool:
         """Return whether the option with this name is on. An empty or unknown name counts as on."""
@@ -80,8 +82,13 @@ class Options:
         value = getattr(self, option, True)
         return not value.is_off if isinstance(value, WindowOption) else bool(value)
 
+    def name_tracker(self) -> str:
+        """Return the name of the tracker, "" for none. A tracker of the user's own has the name of its type."""
+        return self.log_to if isinstance(self.log_to, str) else type(self.log_to).__name__
+
     def as_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """Return the options by name, as values for JSON."""
+        return dataclasses.asdict(dataclasses.replace(self, log_to=self.name_tracker()))
 
 
 def parse_options(given: Mapping[str, Any]) -> Options:
@@ -109,6 +116,9 @@ def parse_options(given: Mapping[str, Any]) -> Options:
         values["baseline"] = _parse_baseline(values["baseline"])
     if "window" in values:
         values["window"] = parse_window(values["window"])
+    if "log_to" in values and values["log_to"] != "" and not takes(values["log_to"]):
+        known = ", ".join(f'"{name}"' for name in list_names())
+        raise OptionError(f"log_to takes {known}, a SummaryWriter or a function, not {values['log_to']!r}")
     return Options(**values)
 
 

@@ -15,6 +15,7 @@ class LaunchedProfiler(Profiler):
 
     def _give_way(self, to: Path) -> bool:
         self._state = "analysed"
+        self._stop_tracking()
         if self._recording is not None:
             steps = self._recording.context.steps.ended
             self._guard(self._recording.withdraw)

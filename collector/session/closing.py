@@ -23,6 +23,8 @@ from collector.server import SERVER
 VARIABLE = "PROFILER_VERDICT"
 """`PROFILER_VERDICT=0` switches the lines off."""
 PATIENCE_S = 5.0
+REPORT_S = 20.0
+"""The same with a report for a tracker."""
 LEAST_FREE_BYTES = 256 << 20
 """With less free memory, the judging might make the system kill the training."""
 _GROUPS = Path("/sys/fs/cgroup")
@@ -30,8 +32,8 @@ _FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.us
 _log = logging.getLogger("stepscope")
 
 
-def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
-    """Return the lines on a run's verdict.
+def judge_briefly(run_path: Path, world_size: int = 1, html: Path | None = None) -> list[str]:
+    """Return the lines on a run's verdict, and write its report to `html`, if that is a path. The file may be missing.
 
     The list is empty if PROFILER_VERDICT is 0, if the server is not installed or fails, or if memory is short. If
     judging takes too long or the job has several ranks, the only line is the command that prints the verdict. A job
@@ -46,15 +48,16 @@ def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
         return []
     if world_size > 1:
         return [later]
+    more = () if html is None else ("--html", str(html))
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "collector.expendable", SERVER, "report", "--brief", str(run_path)],
+            [sys.executable, "-m", "collector.expendable", SERVER, "report", "--brief", str(run_path), *more],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             cwd="/",  # a file of the user's in the current folder must not shadow a module
             env=build_environment(),
             start_new_session=True,
-            timeout=PATIENCE_S,
+            timeout=PATIENCE_S if html is None else REPORT_S,
         )
         said = done.stdout if done.returncode == 0 else b""
     except subprocess.TimeoutExpired as error:

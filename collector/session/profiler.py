@@ -11,6 +11,7 @@ import multiprocessing.util
 import os
 import shlex
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -33,7 +34,9 @@ from collector.session.closing import judge_briefly
 from collector.session.ending import count_recorded, describe_error, find_last_error, find_missing
 from collector.session.recording import Recording
 from collector.session.trace_path import split_path, write_trace
+from collector.session.tracking import Tracking, open_tracking
 from collector.sidecar.coverage_warnings import NO_STEP_FOUND
+from collector.trackers import LogTo
 
 if TYPE_CHECKING:
     from collector.session.bucket import Bucket
@@ -42,6 +45,13 @@ _log = logging.getLogger("stepscope")
 _live: Profiler | None = None
 
 State = Literal["new", "recording", "paused", "stopped", "analysed"]
+_DOORS = {
+    "profile": "Trainer(profiler=stepscope.lightning.StepscopeProfiler(…))",
+    "on_exception": "Trainer(callbacks=[stepscope.lightning.StepscopeCallback(…)])",
+    "on_init_end": "Trainer(callbacks=[stepscope.transformers.StepscopeCallback(…)])",
+}
+"""What to write in place of a Profiler that was given to a framework, by the attribute that the framework asks for last
+before it fails."""
 
 
 class Profiler:
@@ -66,6 +76,8 @@ class Profiler:
     activities: the contents of detailed windows: "cpu", "device", or both.
     keep_events: whether the event logs and raw traces stay on the disk after the tables are made from them.
     baseline: the path of the run that this run tries to improve; the pages then show whether that run's advice was right.
+    log_to: the experiment tracker that rank 0 logs to: "mlflow", "tensorboard", "trackio", "wandb", a SummaryWriter, or a
+        function that is called with figures and a step. It gets live means, and the verdict and report at the end.
 
     Raises OptionError for an option that does not exist or a value that it does not take, SessionError when another
     Profiler is live. A path that cannot be written gives one warning on stderr, and nothing is recorded.
@@ -86,6 +98,7 @@ class Profiler:
         activities: ActivitiesValue | Default = BY_LEVEL,
         keep_events: bool | Default = BY_LEVEL,
         baseline: str | os.PathLike[str] | Default = BY_LEVEL,
+        log_to: LogTo | Default = BY_LEVEL,
         **misspelt: NoReturn,
     ) -> None:
         # A type checker rejects options that are not in the list above. At run time the error names the nearest option.
@@ -102,6 +115,7 @@ class Profiler:
             "activities": activities,
             "keep_events": keep_events,
             "baseline": baseline,
+            "log_to": log_to,
         }
         self.options: Options = parse_options({**given, **misspelt})
         self._bucket = _find_bucket(output_path or os.environ.get(PATH_VARIABLE))
@@ -110,6 +124,7 @@ class Profiler:
         self._pid = os.getpid()
         self._state: State = "new"
         self._recording: Recording | None = None
+        self._tracking: Tracking | None = None
         self._finalizer: Any = None
         self._inert = _is_inheriting()
         if self._inert:
@@ -117,6 +132,12 @@ class Profiler:
         self._refuse_second()
         if start_profile:
             self.start()
+
+    if not TYPE_CHECKING:  # to a type checker this class has no other attributes
+
+        def __getattr__(self, name: str) -> NoReturn:
+            remedy = f"; in place of Profiler(…) write {_DOORS[name]}" if name in _DOORS else ""
+            raise AttributeError(f"Profiler has no attribute {name!r}{remedy}", name=name, obj=self) from None
 
     def start(self) -> None:
         """Begin recording, or go on after stop(). SessionError if recording is on or paused, or the run was
@@ -186,6 +207,12 @@ class Profiler:
             self._guard(self._finish)
         return self._open_run()
 
+    def __repr__(self) -> str:
+        return f"Profiler({str(self.output_path)!r}, {self._state})"
+
+    def _repr_html_(self) -> str:
+        return self._open_run()._repr_html_()
+
     def _finish(self) -> None:
         assert self._recording is not None
         problem = self._recording.finish()
@@ -202,6 +229,7 @@ class Profiler:
         A hyperparameter sweep may make hundreds of Profilers.
         """
         global _live
+        self._stop_tracking()
         atexit.unregister(self._finish_at_exit)
         if self._finalizer is not None:
             self._finalizer.cancel()
@@ -233,12 +261,35 @@ class Profiler:
         self._tell_losses()
 
     def _tell_verdict(self) -> None:
+        if self._tracking is not None:
+            self._tracking.conclude(self._judge)
+        else:
+            self._judge()
+
+    def _judge(self, html: Path | None = None) -> list[str]:
+        """Print the verdict on stderr and return its lines; write the report to `html`, if that is a path."""
         assert self._recording is not None
-        if self._recording.ended_by or self.options.level == "important":
-            return  # whoever ended it does not wait, and has another trouble
-        if self._open_run().rank(0).count_steps():
-            for line in judge_briefly(self._open_run().path, self._open_run().manifest.world_size):
-                say(f"stepscope: {line}")
+        if self._recording.ended_by not in ("", UNTOLD) or self.options.level == "important":
+            return []  # whoever ended it does not wait, and has another trouble
+        run = self._open_run()
+        if not run.rank(0).count_steps():
+            return []
+        world_size = run.manifest.world_size
+        is_whole = self._tracking is not None and self._tracking.await_ranks(world_size)
+        lines = judge_briefly(run.path, 1 if is_whole else world_size, html)
+        for line in lines:
+            say(f"stepscope: {line}")
+        return lines
+
+    def _stop_tracking(self) -> None:
+        if self._tracking is not None:
+            self._tracking.stop()
+
+    def _end_before_tracker(self) -> None:
+        """End before the tracker's library ends the user's run: exit handlers run in the reverse order."""
+        if threading.current_thread() is threading.main_thread():
+            atexit.unregister(self._finish_at_exit)
+            atexit.register(self._finish_at_exit)
 
     def _name_trace(self) -> str:
         written = self._trace_path is not None and self._trace_path.is_file()
@@ -290,6 +341,7 @@ class Profiler:
         self._finalizer = multiprocessing.util.Finalize(None, self._finish_at_exit, exitpriority=10)
         with Edge(self._stay_silent):
             self._recording = Recording(self.output_path, self.options)
+            self._tracking = open_tracking(self._recording, self._end_before_tracker)
             if self._recording.place.set_aside is not None:
                 place = self._recording.place
                 which = f"attempt {place.continued} of this job" if place.continued else "the earlier run"
@@ -328,6 +380,9 @@ class Profiler:
         self._state = "analysed"
         if self._recording is not None:
             self._guard(self._recording.settle)
+            if self._tracking is not None and self._tracking.is_found and self._recording.ended_by == UNTOLD:
+                self._guard(self._finish)  # the tracker waits for figures of the whole run
+                return
             self._guard(self._recording.leave)
             if self._recording.place.rank == 0:
                 self._tell_where(self._recording.count_steps())

@@ -64,11 +64,11 @@ def command(
     if rank is not None:
         opened.rank(rank)  # raises an error that names the existing ranks, if this rank does not exist
     workers = choose_readers(opened, jobs, dask)
-    if html is not None:
-        _write_html(opened, html, redact, rank, Reporting(workers, earlier=find_others(opened, base)[0]))
-        return
     if brief:
-        _write_brief(opened, rank, base)
+        _write_brief(opened, rank, base)  # before the file, which takes longer
+    if html is not None:
+        _write_html(opened, html, redact, rank, Reporting(workers, earlier=find_others(opened, base)[0]), brief)
+    if brief or html is not None:
         return
     if redact:
         raise UsageError("--redact leaves names out of the file that --html FILE writes; give both")
@@ -139,7 +139,7 @@ def choose_readers(run: Run, jobs: int | None, dask: str | None) -> Workers:
     return workers
 
 
-def _write_html(run: Run, path: Path, redact: bool, rank: int | None, how: Reporting) -> None:
+def _write_html(run: Run, path: Path, redact: bool, rank: int | None, how: Reporting, quiet: bool) -> None:
     from profiler_server.web.report_file import render_report
 
     with show_progress(f"Reading {run.path.name}") as on_progress:
@@ -151,4 +151,5 @@ def _write_html(run: Run, path: Path, redact: bool, rank: int | None, how: Repor
         raise OutputError(
             f"{path} cannot be written ({reason}); choose a path in a folder that you can write"
         ) from None
-    typer.echo(f"{path} ({len(text.encode()) / 1024:.0f} KiB)")
+    if not quiet:
+        typer.echo(f"{path} ({len(text.encode()) / 1024:.0f} KiB)")

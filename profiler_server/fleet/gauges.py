@@ -13,29 +13,19 @@ from pathlib import Path
 
 import numpy as np
 
-from collector.format.parts import read_last_rows
 from collector.format.phases import PHASE_NAMES
-from collector.format.rank import RankRun, mark_steps
+from collector.format.rank import RankRun
+from collector.format.recent import read_recent
 from collector.format.run import Run
 from collector.format.schema import layout
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunState
-from collector.format.steps import (
-    count_as_steps,
-    mark_judged,
-    measure_between,
-    read_integers,
-    select_steps,
-    train_steps,
-)
 from collector.hangs.live import find_standing
 from profiler_server.derive.background import Background
 from profiler_server.derive.derived import derived
 from profiler_server.store.catalog import Catalog
 from profiler_server.store.headline import RunEntry, choose_state
 
-RECENT_STEPS = 50
-"""Number of last steps of each rank in the means. The same steps are left out as on the pages."""
 MOST_RUNS = 100
 MOST_RANKS = 16_384
 """The most ranks of a run that are read: the first ones."""
@@ -51,16 +41,6 @@ LIST_S = 10.0
 LONGEST_LABEL = 200
 FEW_RANKS = 8
 """Number of ranks of each run that are read regardless of time."""
-_COLUMNS = (
-    "kind",
-    "step",
-    "start_ns",
-    "duration_ns",
-    "detailed",
-    "batch",
-    "loader_start_ns",
-    *(f"{name}_ns" for name in PHASE_NAMES),
-)
 _STEPS_LOST = "steps_lost"
 
 
@@ -251,23 +231,12 @@ def _describe(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGau
 
 
 def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGauges:
-    # Rows between steps and rows in detailed windows may lie in between.
-    rows = read_last_rows(rank.folder, "steps", _COLUMNS, 4 * RECENT_STEPS)
-    counted = count_as_steps(mark_steps(rank, rows))
-    train = train_steps(counted.steps)
-    if train.num_rows and train["step"][0].as_py() > 1:
-        train = mark_judged(train, warm_up=0)
-    is_kept = select_steps(train).kept
-    kept = np.flatnonzero(is_kept)[-RECENT_STEPS:]
     known = _describe(rank, manifest, state)
-    if not len(kept):
+    found = read_recent(rank)
+    if found is None:
         return known
-    phases = {name: float(read_integers(train, f"{name}_ns")[kept].mean()) for name in PHASE_NAMES}
-    step = float(read_integers(train, "duration_ns")[kept].mean())
-    # The step after a detailed window or a standstill includes their cost.
-    usual = kept[is_kept[np.maximum(kept - 1, 0)]]
-    between = 0.0 if counted.infers else float(measure_between(counted.every)[usual].sum()) / len(kept)
-    return replace(known, step_ns=step, own_ns=step - phases["communication"], between_ns=between, phases_ns=phases)
+    own_ns = found.step_ns - found.phases_ns["communication"]
+    return replace(known, step_ns=found.step_ns, own_ns=own_ns, between_ns=found.between_ns, phases_ns=found.phases_ns)
 
 
 def _sum_up(entry: RunEntry, ranks: Sequence[RankGauges]) -> RunGauges:

@@ -36,7 +36,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # The one door from a recording to the server, imported where it is asked.
     "collector.server": ("profiler_server",),
     "collector.ring": ("collector.format.schema", "collector.format.words"),
-    "collector.options": ("collector.format.schema",),
+    "collector.options": ("collector.format.schema", "collector.trackers"),
+    "collector.trackers": (),
     "collector.edge": (),
     "collector.git": (),
     "collector.ending": (),
@@ -128,6 +129,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.signals",
         "collector.sidecar",
         "collector.storage",
+        "collector.trackers",
         "collector.version",
     ),
     "collector.demo": ("collector",),
@@ -289,6 +291,7 @@ PLUG_IN_ROOMS = (
     "collector.format.schema.tables",
     "collector.signals",
     "collector.sidecar.assemblers",
+    "collector.trackers",
     "collector.traces.formats",
     "collector.traces.formulas",
     "profiler_server.diagnosis.rules",
@@ -420,7 +423,9 @@ def test_plug_ins_do_not_import_each_other() -> None:
 @pytest.mark.parametrize("package", ["collector", "profiler_server"])
 def test_only_signals_import_torch(package: str) -> None:
     # A launcher's own parser is asked where its arguments end, in the process that becomes the launcher.
+    # TensorBoard's writer is torch's.
     allowed = ("collector.signals", "collector.demo", "collector.launch.launchers", "collector.launch.trying")
+    allowed = (*allowed, "collector.trackers.tensorboard")
     wrong = [
         module
         for module, path in list_modules()

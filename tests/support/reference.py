@@ -92,6 +92,7 @@ _TAKES = {
     "level": '"info", "important", "debug"',
     "activities": '"cpu", "device", both',
     "baseline": "path",
+    "log_to": "tracker, function, SummaryWriter",
     **dict.fromkeys(
         ("start_profile", "data_pipeline", "memory", "resources", "stacks", "triggers", "keep_events"), "bool"
     ),

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from collector.format import parts
+from collector.format.recent import RECENT_STEPS
 from collector.format.schema import layout
 from collector.format.schema.manifest import Warn, Window
-from profiler_server.fleet.gauges import LONGEST_LABEL, RECENT_STEPS, Gauges, RunGauges, make_label
+from profiler_server.fleet.gauges import LONGEST_LABEL, Gauges, RunGauges, make_label
 from profiler_server.store.catalog import Catalog
 from tests.support.live import build_ended_run, build_live_run, edit_rank
 from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan, build_run, build_steps

@@ -1,0 +1,1 @@
+"""What goes to experiment trackers, and how the real ones take it."""
