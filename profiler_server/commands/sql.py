@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,8 +21,6 @@ SHOWN_ROWS = 10_000
 LIMIT_S = 5.0
 BATCH_ROWS = 10_000
 _PRINTED = "printed rows"
-_ASKING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
-"""Kinds of statements that only read. DuckDB reports PIVOT as MULTI."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +57,14 @@ def command(
     connection = sql.connect(found)
     limits = Limits(rows if as_csv else min(rows or SHOWN_ROWS, SHOWN_ROWS), seconds or None)
     try:
-        require_question(connection, query)
+        sql.require_question(connection, query)
         is_cut = (print_csv if as_csv else print_table)(connection, query, limits)
     except duckdb.InterruptException:
         raise OptionError(
             f"the query took longer than {seconds:g} s and was ended; --seconds 60 gives it a minute, 0 all it takes"
         ) from None
     except duckdb.Error as error:
-        raise OptionError(explain(error, connection)) from None
+        raise OptionError(sql.explain(error, connection)) from None
     except UnicodeDecodeError:
         raise TableBrokenError(
             "a table that the query reads is damaged: a text in it is no UTF-8; it cannot be made again"
@@ -79,37 +74,12 @@ def command(
         typer.echo(f"Cut: these are the first {limits.rows:,} rows, and there are more; {more}", err=True)
 
 
-def require_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
-    """Raise OptionError unless the query is a single statement that only reads."""
-    try:
-        statements = connection.extract_statements(query)
-        kinds = {statement.type.name for statement in statements}
-    except ValueError:  # the Python package of DuckDB has no name for some kinds of statements
-        kinds = {"UNKNOWN"}
-        statements = []
-    if kinds - set(_ASKING):
-        raise OptionError("The tables of a run are read-only: QUERY can read them (SELECT), not change them")
-    if len(statements) != 1:
-        found = f"this has {len(statements)}; run them one by one" if statements else "this is empty"
-        raise OptionError(f"QUERY takes one statement of SQL, and {found}")
-
-
-def explain(error: duckdb.Error, connection: duckdb.DuckDBPyConnection) -> str:
-    """Return the error of a query in one line; for a missing table, list the existing tables."""
-    import duckdb
-
-    text = str(error).splitlines()[0]
-    if not isinstance(error, duckdb.CatalogException):
-        return text
-    views = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1").fetchall()
-    tables = (name for (name,) in views if "_rank_" not in name)
-    return f"{text} This run has the tables: {', '.join(tables)}"
-
-
 def print_table(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> bool:
     """Print the rows as a framed table; return whether rows were left out."""
+    from profiler_server.store.sql import time_limit
+
     most = limits.rows or SHOWN_ROWS
-    with _time_limit(connection, limits.time_s):
+    with time_limit(connection, limits.time_s):
         found = connection.sql(query)
         # Stored in a table, because every call on a relation runs the query again.
         found.limit(most + 1).create(_PRINTED)
@@ -124,14 +94,14 @@ def print_csv(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits)
 
     `limits.time_s` limits the query. Time in which a full pipe blocks does not count.
     """
-    from profiler_server.store.sql import write_rows
+    from profiler_server.store.sql import time_limit, write_rows
 
     left_s = limits.time_s
     left = sys.maxsize if limits.rows is None else limits.rows
     is_first = True
     while True:
         begun = time.monotonic()
-        with _time_limit(connection, left_s):
+        with time_limit(connection, left_s):
             if is_first:
                 connection.execute(query)
             batch = connection.fetchmany(BATCH_ROWS)
@@ -143,18 +113,3 @@ def print_csv(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits)
         is_first = False
         left -= len(batch)
         left_s = None if left_s is None else max(left_s - (time.monotonic() - begun), 0.001)
-
-
-@contextmanager
-def _time_limit(connection: duckdb.DuckDBPyConnection, after_s: float | None) -> Iterator[None]:
-    if after_s is None:
-        yield
-        return
-    timer = threading.Timer(after_s, connection.interrupt)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()  # else it may be the last to hold the connection, and drop it while Python ends

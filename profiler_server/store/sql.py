@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ import pyarrow as pa
 from collector.format import parts
 from collector.format.lens import WHOLE
 from collector.format.run import RankRun, Run
+from collector.format.schema.errors import OptionError
 from collector.format.schema.tables import TABLES
 from collector.format.stored_files import arrow_schema, borrow, is_plain
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 BATCH_ROWS = 10_000
 _FORMULA = re.compile(r"^[=+@\t\r-]")
 """The beginning of a cell that a spreadsheet reads as a formula. frontend/static/js/csv.js has the same rule."""
+_ASKING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
+"""Kinds of statements that only read. DuckDB reports PIVOT as MULTI."""
 _NUMBER = re.compile(r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?$")
 
 
@@ -90,3 +95,46 @@ def _open(rank: RankRun, table: str) -> ds.Dataset | pa.Table | None:
     for path in files:
         borrow(path)
     return ds.dataset([str(path) for path in files], arrow_schema(table))
+
+
+def require_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
+    """Raise OptionError unless the query is a single statement that only reads."""
+    try:
+        statements = connection.extract_statements(query)
+        kinds = {statement.type.name for statement in statements}
+    except ValueError:  # the Python package of DuckDB has no name for some kinds of statements
+        kinds = {"UNKNOWN"}
+        statements = []
+    if kinds - set(_ASKING):
+        raise OptionError("The tables of a run are read-only: QUERY can read them (SELECT), not change them")
+    if len(statements) != 1:
+        found = f"this has {len(statements)}; run them one by one" if statements else "this is empty"
+        raise OptionError(f"QUERY takes one statement of SQL, and {found}")
+
+
+def explain(error: duckdb.Error, connection: duckdb.DuckDBPyConnection) -> str:
+    """Return the error of a query in one line; for a missing table, list the existing tables."""
+    import duckdb
+
+    text = str(error).splitlines()[0]
+    if not isinstance(error, duckdb.CatalogException):
+        return text
+    views = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1").fetchall()
+    tables = (name for (name,) in views if "_rank_" not in name)
+    return f"{text} This run has the tables: {', '.join(tables)}"
+
+
+@contextmanager
+def time_limit(connection: duckdb.DuckDBPyConnection, after_s: float | None) -> Iterator[None]:
+    """Interrupt the query of the block after a time: `duckdb.InterruptException`. None is no limit."""
+    if after_s is None:
+        yield
+        return
+    timer = threading.Timer(after_s, connection.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # else it may be the last to hold the connection, and drop it while Python ends

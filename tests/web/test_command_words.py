@@ -21,7 +21,7 @@ from collector.format.schema.errors import OutputError
 from collector.traces.importing import import_trace
 from profiler_server import cli
 from profiler_server.commands.import_traces import choose_name
-from profiler_server.commands.sql import _time_limit
+from profiler_server.store.sql import time_limit
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import training_steps, write_trace
 from tests.web.test_command_line import run
@@ -188,6 +188,6 @@ class SlowToEnd(threading.Timer):
 def test_nothing_holds_the_connection_when_a_query_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "Timer", SlowToEnd)
     before = threading.enumerate()
-    with duckdb.connect(":memory:") as connection, _time_limit(connection, 60.0):
+    with duckdb.connect(":memory:") as connection, time_limit(connection, 60.0):
         connection.execute("SELECT 1")
     assert [thread for thread in threading.enumerate() if thread not in before] == []

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +61,45 @@ def test_a_run_is_packed_and_opened_as_the_document_says(folder: Path) -> None:
 def test_flame_graphs_are_written_as_the_document_says(folder: Path) -> None:
     assert all("300 samples" in printed for printed in run_document("flame-graphs.md"))
     assert {path.name for path in folder.iterdir()} == {"runs", "digits.speedscope.json", "digits.pb.gz"}
+
+
+def test_an_assistant_is_given_what_the_document_says(folder: Path) -> None:
+    text = (HOW_TO / "assistants.md").read_text("utf-8")
+    (block,) = re.findall(r"^```json\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    entry = json.loads(block)["mcpServers"]["stepscope"]
+    assert entry["command"] == "profiler-server"
+    words = [word.replace("/path/to/runs", "runs") for word in entry["args"]]
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    said = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "profiler_server", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(HOW_TO.parents[1])},
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("".join(f"{json.dumps(message)}\n" for message in said))
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == 1
+        tools = json.loads(process.stdout.readline())["result"]["tools"]
+    listed = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    assert [tool["name"] for tool in tools] == listed
+
+
+def test_the_skill_is_found_as_the_document_says() -> None:
+    text = (HOW_TO / "assistants.md").read_text("utf-8")
+    (line,) = re.findall(r"^python -c .*$", text, re.MULTILINE)
+    done = subprocess.run(
+        [sys.executable, *shlex.split(line)[1:]], capture_output=True, text=True, cwd=HOW_TO.parents[1], check=True
+    )
+    assert Path(done.stdout.strip(), "SKILL.md").is_file()
 
 
 def test_stacks_go_with_a_choice_of_ranks_and_no_other(folder: Path) -> None:
