@@ -137,7 +137,7 @@ _NOT_IN_TRACE = {
     ),
 }
 
-RECORD_REMEDY = 'from collector import Profiler\n\nwith Profiler("runs/my-run"):\n    train()'
+RECORD_REMEDY = 'from stepscope import Profiler\n\nwith Profiler("runs/my-run"):\n    train()'
 DATA_REMEDY = 'Profiler("runs/my-run", data_pipeline=True)'
 WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
 EARLIER_REMEDY = 'Profiler("runs/my-run", window=(2, 3))  # an earlier window: three steps from step 2'

@@ -122,7 +122,7 @@ def _add_options(parser: argparse.ArgumentParser) -> set[str]:
             "--baseline",
             type=Path,
             metavar="DIR",
-            help="an earlier benchmark to compare with; without a script, that in --output is compared",
+            help="an earlier benchmark to compare with; without a script, compare the one in --output with it",
         ),
     )
     actions += _add_pair_options(parser)

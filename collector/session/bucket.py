@@ -45,7 +45,8 @@ class Bucket:
         if self._rank_folder is None:
             return ""
         if self.url.startswith("memory://"):
-            return f"the run is in {self.spool}; {self.url} ends with this process: give a folder, file:// or s3://"
+            kept = "give a folder, file:// or s3:// instead"
+            return f"the run is in {self.spool}: {self.url} is lost when this process ends; {kept}"
         ledger = self._wait(patience_s)
         if ledger.is_done:
             return f"the run is in {self.url}, too; to look at it there: profiler-server --summary-base-dir {split_url(self.url)[0]}"

@@ -65,7 +65,7 @@ LEAST_STEPS = 5
 _INPUT = (
     "No input of the training was seen: no DataLoader, and nothing that the script marked. In {count} of {steps} steps, "
     "more than {share} of the time lies outside of every known call. If that gap is your input, wrap it: "
-    "for batch in collector.watch(batches)."
+    "for batch in stepscope.watch(batches)."
 )
 BATCHES_GUESSED = "batches_guessed"
 _BATCHES = (

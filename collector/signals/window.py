@@ -58,7 +58,7 @@ COSTLY_NS = 50_000_000
 10 times as long. A window that nobody asked for closes after such a step."""
 PATIENCE_S = 1.0
 """Longest wait, in seconds, for another thread to close its window."""
-_LEFT_OPEN = "The detailed window was closed by another thread than the one that opened it, so it could not be saved."
+_LEFT_OPEN = "The detailed window could not be saved: one thread opened it, and another closed it."
 _OLDER_MEMORY = b"Memory block of unknown size was allocated before"
 # What Kineto prints of a first session that another thread starts than the one that imported torch. It records all the same.
 _OTHER_THREAD = b"External init callback must run in same thread"

@@ -149,7 +149,7 @@ def _write_rank(folder: Path, trace: TraceTables, task: StagingTask) -> None:
     folder.mkdir(parents=True)
     _write_tables(folder, trace.tables, task)
     missing = [name for name in _NOT_IN_TRACES if name not in trace.tables]
-    reason = f"An imported trace has none of it; record the run with Stepscope's Profiler ({path.name} was imported)."
+    reason = f"Traces do not hold this; runs that Stepscope records do ({path.name} was imported)."
     manifest = RankManifest(
         rank=0,
         host="",

@@ -195,7 +195,7 @@ def _explain_own(stages: Sequence[OwnStage], limit: OwnStage, busy: float) -> li
     for stage in stages[:at]:
         if (stage.summary.output_wait_frac or 0.0) >= limits.OWN_WAIT_FRAC:
             share = format_share(stage.summary.output_wait_frac)
-            said.append(f"{stage.name}, before it, waits for room in its output queue for {share}.")
+            said.append(f"The stage before it, {stage.name}, waits {share} of the time for room in its output queue.")
     starved = (
         stage.summary for stage in stages[at + 1 :] if (stage.summary.input_wait_frac or 0.0) >= limits.OWN_WAIT_FRAC
     )

@@ -146,7 +146,7 @@ def split_findings(
 def say_misfit(case: Case) -> str:
     """Return a sentence on why the step time after a change to the loading is not predicted."""
     check = format_share(case.loading.loop.check)
-    return f"Simulating the run as it is gives {check} of its measured step: too far off to predict a step time."
+    return f"No step time is predicted: a simulation of this run gives {check} of its measured step."
 
 
 def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Claim]:
@@ -235,8 +235,9 @@ def _say_basis(case: Case, claim: Claim) -> str:
     if not claim.feeds:
         return "Computed from the measured times."
     check = format_share(case.loading.loop.check)
-    simulated = "Simulated with the recorded batch times. Simulating the run as it is gives"
-    return f"{simulated} {check} of its measured step."
+    return (
+        f"Simulated with the recorded batch times. Without a change the simulation gives {check} of the measured step."
+    )
 
 
 def _say_order(claim: Claim) -> str:

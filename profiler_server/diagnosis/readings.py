@@ -141,15 +141,15 @@ def _read_depths(pipeline: Pipeline, last: QueueSummary) -> Reading:
 def _read_filled(pipeline: Pipeline, last: QueueSummary) -> Reading:
     """Return a reading of a queue that is seldom empty. The step waits for a few late batches, or to receive them."""
     queue = "pin queue" if pipeline.device else "worker queue"
-    text = f"The {queue} was empty in only {format_share(last.empty_frac)} of the requests."
+    text = f"In {format_share(last.empty_frac)} of the requests the {queue} was empty."
     if not last.empty_frac:
-        text = f"The {queue} was not empty in any of the requests."
+        text = f"The {queue} was never empty."
     if pipeline.wait_frac < MODERATE_WAIT_FRAC:
         return Reading("good", "Batches are there when asked for", text)
     if pipeline.limit.cause == "epoch_start":
         return Reading("good", "Batches are there when asked for", f"{text} The wait is at the starts of epochs.")
     if pipeline.limit.cause == "making":
-        return Reading("watch", "The queue is seldom empty", f"{text} The wait is for those batches that are late.")
+        return Reading("watch", "Some batches come late", f"{text} The step waits for these batches.")
     return Reading("watch", "Batches are ready, yet receiving one takes long", text)
 
 
@@ -183,7 +183,7 @@ def read_watched(watched: Loader, wait_frac: float, noun: str = "step") -> Readi
 def say_completeness(found: str) -> str:
     """Return a sentence on the trace from the text of `read_completeness`."""
     if found == "complete":
-        return "complete: every launch has its work, every event is there once and has its length"
+        return "complete"
     return f"not complete: {found}"
 
 

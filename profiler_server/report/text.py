@@ -18,6 +18,7 @@ from collector.format.steps import (
     summarize_phases,
 )
 from profiler_server.analysis.memory.memory import read_memory
+from profiler_server.analysis.operators.kernels import name_kernels
 from profiler_server.analysis.ranks.collectives import find_slow_call, summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.replay.critical import find_critical_path
@@ -51,7 +52,7 @@ _LEAST_FRAC = 0.05
 """Share of a phase below which a function has no line in the text."""
 _MOST_DESCRIBED = 4
 """The most ranks that a report on a terminal describes in full. More would push its suggestions out of sight."""
-NOTHING_PAYS = "No change was found that would surely pay."
+NOTHING_PAYS = "No change is sure to pay."
 
 
 def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> str:
@@ -180,8 +181,9 @@ def _render_device(report: dict[str, Any], rank: RankRun) -> list[str]:
         parts = {doing: times[part] / times["total_ns"] for part, doing in _DOING.items() if times[part]}
         shares = (f"{doing} {format_share(share)}" for doing, share in parts.items())
         lines.append(f"  device    {', '.join(shares)} of the time from its first to its last work")
-    for kernel in report["kernels"][:_MOST_LINES]:
-        name, calls = shorten_middle(kernel["name"], 60), format_number_of(kernel["count"], "call")
+    kernels = report["kernels"][:_MOST_LINES]
+    for kernel, name in zip(kernels, name_kernels([kernel["name"] for kernel in kernels], 60), strict=True):
+        calls = format_number_of(kernel["count"], "call")
         lines.append(f"  kernel    {name}: {format_duration(kernel['total_ns'])}, {calls}")
     with Edge(lambda error: None):  # the Device page says why
         path = find_critical_path(rank)

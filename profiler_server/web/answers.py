@@ -57,7 +57,7 @@ _OUT_OF_RANGE = (
     409,
     "table_broken",
     "A file of this run holds values out of range",
-    "What it held is lost. If the run was copied to this place, copy that file again.",
+    "Its content is lost. If the run was copied here, copy that file again.",
 )
 # The nearest class in the error's ancestry decides: status, kind, title, remedy.
 _DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
@@ -86,7 +86,7 @@ _DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
         409,
         "table_broken",
         "A file of this run is damaged",
-        "What it held is lost. If the run was copied to this place, copy that file again.",
+        "Its content is lost. If the run was copied here, copy that file again.",
     ),
     pa.ArrowException: _OUT_OF_RANGE,
     OverflowError: _OUT_OF_RANGE,

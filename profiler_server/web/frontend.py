@@ -5,6 +5,7 @@ unknown name.
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import hashlib
 import mimetypes
 import threading
@@ -21,6 +22,7 @@ from profiler_server.analysis.operators.kernels import shorten_kernel
 from profiler_server.web.links import Links
 
 CHECK_INTERVAL_S = 1.0
+LEAST_PACKED_BYTES = 100_000
 # Debian's mime table is optional and Windows' registry can be wrong: modules must have a script type to run at all.
 _TYPES = {
     ".js": "text/javascript; charset=utf-8",
@@ -50,6 +52,7 @@ class StaticFiles:
         self._signature: tuple[tuple[str, int, int], ...] = ()
         self._version = ""
         self._checked = float("-inf")
+        self._packed: dict[Path, tuple[int, bytes]] = {}
 
     @property
     def version(self) -> str:
@@ -69,6 +72,18 @@ class StaticFiles:
             return wanted if wanted.is_relative_to(self.folder) and wanted.is_file() else None
         except (OSError, RuntimeError):  # a name too long for the disk, or a cycle of links
             return None
+
+    def pack(self, path: Path) -> bytes | None:
+        """Return a large text file in gzip, packed once; None for any other file."""
+        found = path.stat()
+        if found.st_size < LEAST_PACKED_BYTES or path.suffix not in (".js", ".css"):
+            return None
+        with self._lock:
+            stamp, packed = self._packed.get(path, (0, b""))
+            if stamp != found.st_mtime_ns:
+                packed = gzip.compress(path.read_bytes(), 5, mtime=0)
+                self._packed[path] = (found.st_mtime_ns, packed)
+            return packed
 
     def _refresh(self) -> None:
         files = sorted(p for p in self.folder.rglob("*") if p.is_file())

@@ -83,7 +83,7 @@ READ: dict[str, dict[str, str]] = {
         "steps": "The average covers all 6 steps",
         "operators": "on the device",
         "device": "NVIDIA H100",
-        "data": "An imported trace has none of it",
+        "data": "Traces do not hold this",
         "memory": "An imported trace holds no samples of the machine",
         "ranks": "This trace is of one process",
         "timeline": "Device time",

@@ -165,6 +165,15 @@ def test_queries_are_bounded(asker: Asker, query: str, status: int) -> None:
     assert asker.ask(f"/?{query}").status_code == status
 
 
+def test_the_library_of_charts_is_sent_packed_to_all_who_take_it(asker: Asker) -> None:
+    path = "/static/x/vendor/plotly/plotly-cartesian.min.js"
+    packed, plain = (asker.ask(path, headers={"Accept-Encoding": coding}) for coding in ("gzip", "identity"))
+    assert packed.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in plain.headers
+    assert packed.content == plain.content
+    assert int(packed.headers["content-length"]) < int(plain.headers["content-length"]) / 2
+
+
 def test_pages_are_not_stored_and_static_files_are_kept(asker: Asker) -> None:
     page = asker.ask("/")
     assert page.headers["cache-control"] == "no-store"

@@ -250,9 +250,7 @@ def decode_manifest(kind: type[M], text: str, where: str, is_quoted: bool = True
         raw = json.loads(text)
         version = raw.get("schema_version", SCHEMA_VERSION)
     except (ValueError, AttributeError, RecursionError) as error:
-        raise TableBrokenError(
-            f"{where} is damaged ({_explain(error)}); {advise_on_manifest(Path(where))}"
-        ) from None
+        raise TableBrokenError(f"{where} is damaged ({_explain(error)}); {advise_on_manifest(Path(where))}") from None
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise NewerSchemaError(
             f"{where} has format version {version}, this Stepscope reads up to {SCHEMA_VERSION}; "
@@ -275,6 +273,8 @@ def decode_manifest(kind: type[M], text: str, where: str, is_quoted: bool = True
 def _explain(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON from line {error.lineno} on"
     return str(error) if isinstance(error, ValueError) else "it holds no JSON object"
 
 

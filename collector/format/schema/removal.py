@@ -57,7 +57,7 @@ class Made:
 
     def explain_other(self, name: str, folder: int) -> str:
         """Return why the opened folder is not the folder that was made, "" if it is. `folder` is its descriptor."""
-        return "" if self.of(os.fstat(folder)) == self else "it is not the folder that was made there"
+        return "" if self.of(os.fstat(folder)) == self else "another folder stands in its place"
 
 
 @dataclass(frozen=True)

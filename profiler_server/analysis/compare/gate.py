@@ -231,14 +231,18 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
     ends = f"{format_change(estimate.least)} to {format_change(estimate.most)}, each end with 95 % certainty"
     spread = f"{format_change(estimate.change)} ({ends})"
     floor = (
-        f" Noise floor: runs of one program differ by {format_share(estimate.scatter)} here, and a slowdown of "
-        f"{format_share(estimate.detectable)} stands out from that four times in five."
+        f" Noise floor: runs of one program differ by {format_share(estimate.scatter)} here. The smallest slowdown that "
+        f"so many pairs find 4 times in 5: {format_share(estimate.detectable)}."
     )
     if verdict.kind == "slower":
         above = f", above the limit of {format_share(verdict.max_slowdown)}" if verdict.max_slowdown else ""
-        return f"The median {noun} is slower by {spread}{above}{_name_parts(verdict)}.{floor}"
+        slower = f"{format_share(estimate.change)} slower"
+        if estimate.change >= 1.0:  # a large share is hard to picture
+            slower = f"{1.0 + estimate.change:.1f} times as long"
+        return f"The median {noun} is {slower} ({ends}){above}{_name_parts(verdict)}.{floor}"
     if verdict.kind == "faster":
-        return f"The median {noun} is faster: {spread}{_name_parts(verdict)}.{floor}"
+        faster = f"{format_share(-estimate.change)} faster"
+        return f"The median {noun} is {faster} ({ends}){_name_parts(verdict)}.{floor}"
     limit = f" The limit is {format_share(verdict.max_slowdown)}." if verdict.max_slowdown else ""
     if verdict.kind == "same":
         allowed = f"of more than {format_share(verdict.max_slowdown or DETECTABLE)}"
@@ -308,8 +312,8 @@ def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes])
         return ""
     what = "may be the cause" if kind == "slower" else "may hide a slowdown"
     return (
-        f" But other programs used {after:.1f} of {min(cores):g} cores during these runs and {before:.1f} during those of "
-        f"the base: that {what}, so this is not judged. Record both in pairs, on a quiet host."
+        f" Not judged, as the load of other programs {what}: they used {after:.1f} of {min(cores):g} cores during these "
+        f"runs and {before:.1f} during those of the base. Record both in pairs, on a quiet host."
     )
 
 

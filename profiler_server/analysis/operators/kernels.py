@@ -7,12 +7,14 @@ functor and the element type differ. They are in the middle, which is lost when 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.run import RankRun
 from profiler_server.analysis.tables import read_rows
+from profiler_server.format import shorten_middle
 
 _LONGEST, _DEEPEST = 20_000, 24
 _LOOKS_LIKE_CODE = re.compile(r"\w[<(]")
@@ -58,6 +60,43 @@ def shorten_kernel(name: str) -> str:
     if "(" in text or ")" in text or not _is_balanced(text):
         return name
     return _describe(text) or name
+
+
+def name_kernels(names: Sequence[str], limit: int) -> list[str]:
+    """Return the short names of different kernels, no two of them alike, of about `limit` letters at most.
+
+    A name that stays the same as another after it is shortened gets the part of the whole name in which they differ.
+    """
+    short = _tell_apart([shorten_kernel(name) for name in names], names, lambda text, part: f"{text} ({part})")
+    cut = [shorten_middle(text, limit) for text in short]
+    return _tell_apart(cut, short, lambda text, part: f"{text[: limit // 2]}…{part}")
+
+
+_LEAD_LENGTH, _PART_LENGTH = 8, 32
+"""Letters of the common text that lead to a difference, and the most letters that are shown of both."""
+
+
+def _tell_apart(shown: list[str], wholes: Sequence[str], join: Callable[[str, str], str]) -> list[str]:
+    """Return `shown`, with texts that stand several times joined with what differs in their `wholes`."""
+    alike: dict[str, list[int]] = {}
+    for at, text in enumerate(shown):
+        alike.setdefault(text, []).append(at)
+    for rows in alike.values():
+        group = {wholes[at] for at in rows}
+        if len(group) < 2:
+            continue
+        same = _count_common(group)
+        after = min(_count_common({whole[::-1] for whole in group}), min(map(len, group)) - same)
+        for at in rows:
+            part = wholes[at][max(0, same - _LEAD_LENGTH) : len(wholes[at]) - after]
+            shown[at] = join(shown[at], part[:_PART_LENGTH].strip(" ,<>:"))
+    return shown
+
+
+def _count_common(texts: Collection[str]) -> int:
+    """Return how many letters all `texts` begin with alike."""
+    first, last = min(texts), max(texts)
+    return next((at for at, letter in enumerate(first) if letter != last[at]), len(first))
 
 
 def _drop_arguments(name: str) -> str:

@@ -63,8 +63,8 @@ def _say_late(verdict: Slow | Handover, middle: str) -> str:
     who = "they wait" if latest.others > 1 else "it waits"
     if isinstance(verdict, Handover):
         return (
-            f"Before step {verdict.step:,} {who} for rank {verdict.before}, {format_duration(verdict.before_ns)} a step, and "
-            f"for rank {verdict.after}, {format_duration(verdict.after_ns)}, from then on."
+            f"Before step {verdict.step:,} {who} for rank {verdict.before} ({format_duration(verdict.before_ns)} a step), "
+            f"from then on for rank {verdict.after} ({format_duration(verdict.after_ns)} a step)."
         )
     wait = (
         f"{who} for it, {format_duration(verdict.gain_ns)} a step ({format_share(comparison.share(verdict.gain_ns))})"

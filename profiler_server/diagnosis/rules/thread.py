@@ -112,7 +112,7 @@ def _judge_gap(case: Case, spent: float) -> Finding | None:
 
 
 _UNWATCHED = (
-    " No input of the steps was seen: if this time is your input, wrap it, for batch in collector.watch(batches), "
+    " No input of the steps was seen: if this time is your input, wrap it, for batch in stepscope.watch(batches), "
     "and it counts as data wait."
 )
 

@@ -133,7 +133,7 @@ def _explain_no_queue(facts: PipelineFacts) -> str:
         return "No DataLoader was used, so there is no queue: the data comes from the training script itself."
     if facts.loader.watched:
         return (
-            "The input is an iterable that the script watches with collector.watch; a queue inside of it is not seen."
+            "The input is an iterable that the script watches with stepscope.watch. A queue inside of it is not seen."
         )
     if facts.loader.num_workers == 0:
         return (

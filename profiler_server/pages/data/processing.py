@@ -273,8 +273,8 @@ def _describe_choice(facts: PipelineFacts) -> WorkerChoice | None:
     noun = "worker" if len(facts.workers) == 1 else "workers"
     return WorkerChoice(
         spell_numbers(facts.workers),
-        f"The tables show {noun} {which} of {format_count(len(every))}, and what other processes did. "
-        "The verdict, the stages and the queues above are of all workers.",
+        f"The tables show {noun} {which} of {format_count(len(every))}, and the other processes. "
+        "Verdict, stages and queues above are those of all workers.",
     )
 
 

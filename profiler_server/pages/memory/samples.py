@@ -266,7 +266,7 @@ def _draw_cores(resources: Resources, cores: Mapping[str, Series], usable: float
     charts = []
     if drawn:
         caption = (
-            "Cores in use, on average since the sample before. What is above both lines was used by other programs."
+            "Cores in use, on average since the sample before. The area above both lines is that of other programs."
         )
         top = ("cores that it may use", usable) if usable else None
         look = Look("cpu", "Processors", caption, "cores in use", "", _write_cores, top)

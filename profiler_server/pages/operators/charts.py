@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.run import RankRun
-from profiler_server.analysis.operators.kernels import shorten_kernel
+from profiler_server.analysis.operators.kernels import name_kernels
 from profiler_server.analysis.operators.operator_groups import (
     GROUPS,
     NO_MODULE,
@@ -47,7 +47,9 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
     whole = sum(part.time_ns for part in parts)
     if not whole:
         return None
-    slices = [_build_slice(part, state) for part in parts]
+    labels = [part.label for part in parts]
+    names = name_kernels(labels, 40) if state.group == "kernels" else [shorten_middle(label, 40) for label in labels]
+    slices = [_build_slice(part, name, state) for part, name in zip(parts, names, strict=True)]
     side = "on the device" if group.measure == "device" else "on the host"
     what = "Time" if state.group == "kernels" else "Self time"
     figure = (
@@ -75,11 +77,10 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
     )
 
 
-def _build_slice(part: _Part, state: PageState) -> Slice:
-    name = shorten_kernel(part.label) if state.group == "kernels" else part.label
+def _build_slice(part: _Part, name: str, state: PageState) -> Slice:
     # The pie shows the shares on its slices already, and the axis of the bar chart shows times.
     text = format_duration(part.time_ns) if state.chart == "pie" else format_share(part.share_frac)
-    return Slice(shorten_middle(name, 40), part.time_ns, text, "" if part.label != "Other" else "idle")
+    return Slice(name, part.time_ns, text, "" if part.label != "Other" else "idle")
 
 
 def _describe_covered(known: int, nouns: str) -> str:
@@ -182,20 +183,20 @@ def explain_nothing(rank: RankRun) -> Notice:
     """Return a notice on why the roofline has no operator: no recorded shapes, or no formula for the operators."""
     shapes = rank.table("operators", ("input_shapes",))["input_shapes"]
     if shapes.null_count == len(shapes):
-        reason = "Operations and bytes are computed from the shapes of inputs, and this trace was taken without them."
+        reason = "Operations and bytes follow from the shapes of inputs. This trace was taken without shapes."
         return Notice("off", "No shapes were recorded", reason, SHAPES_REMEDY)
-    reason = "None of the operators with shapes has a formula; products, convolutions, attention and such have."
+    reason = "No operator with shapes has a formula here. Products, convolutions and attention, for example, have one."
     return Notice("empty", "Nothing to compute from", reason)
 
 
 def _explain_part(roof: Roof | None, group: GroupTable) -> str:
     if group.measure == "host":
         return (
-            "No roof: the work ran on the CPU, whose peak depends on clock, vector units and threads that a trace does not "
-            "tell. What it achieved is shown."
+            "No roof: the work ran on the CPU. Its peak depends on clock, vector units and threads, which a trace does not "
+            "hold. The achieved rates are shown."
         )
     if roof is None or not roof.device:
-        return "No roof: the trace does not name its device. What it achieved is shown."
+        return "No roof: the trace does not name its device. The achieved rates are shown."
     if roof.part is None:
         return f"No roof: “{shorten_middle(roof.device, 60)}” is not in the table of parts. What it achieved is shown."
     part = roof.part

@@ -144,7 +144,7 @@ def build_cell(column: Column, value: Any, bar_whole: float = 1.0) -> Cell:
     if write is None:
         text = str(value)
         if column.is_kernel:
-            shown = shorten_middle(shorten_kernel(text) or "(no name)", 72)
+            shown = shorten_middle(shorten_kernel(text) or "(no name)", 160)
         else:
             shown = shorten_middle(text or "(no name)", 56 if column.kind == "name" else 26)
         return Cell(column.kind, shown, whole=text[:2000] if shown != text else "")

@@ -16,12 +16,14 @@ from profiler_server.analysis.operators.operators import TypeRow, summarize_oper
 from profiler_server.analysis.steps.outliers import list_outliers
 from profiler_server.analysis.steps.step_figures import find_beyond
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck, read_limit
+from profiler_server.diagnosis.limits.steps import LEAST_USUAL
 from profiler_server.diagnosis.readings import read_watched
 from profiler_server.facts.loading import Bottleneck
 from profiler_server.facts.pipeline import QueueSummary, StageSummary
 from profiler_server.facts.results import OperatorRow
 from profiler_server.figures import Axes, Chart, Line, Slice, build_lines, build_pie
 from profiler_server.format import (
+    form_plural,
     format_count,
     format_duration,
     format_number_of,
@@ -79,7 +81,9 @@ def build_steps_card(steps: pa.Table, noun: str) -> StepsCard:
     percentiles = [("p50", spread.p50), ("p95", spread.p95), ("max", spread.max)] if spread and spread.count > 1 else []
     rows = tuple((label, format_duration(value)) for label, value in percentiles if value is not None)
     words = " · ".join(f"{label} {text}" for label, text in rows)
-    slow = format_number_of(outliers.count, "outlier") if outliers.limit_ns is not None else "too few to tell outliers"
+    slow = f"outliers are looked for from {LEAST_USUAL} {form_plural(noun)} on"
+    if outliers.limit_ns is not None:
+        slow = format_number_of(outliers.count, "outlier")
     which = f" ({format_steps(outlier.step for outlier in outliers.shown)})" if outliers.count else ""
     caption = f"The length of every {noun}.{say_cut(beyond.step, beyond.duration_ns, noun) if beyond else ''}"
     chart = Chart("overall-steps", f"{noun.capitalize()} time", caption, figure, ("", f"{noun} time"), rows, "short")

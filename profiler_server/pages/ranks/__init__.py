@@ -33,7 +33,7 @@ from profiler_server.pages.ranks.tables import (
 )
 
 IMPORT = "profiler-server import a-folder-of-traces --summary-base-dir runs"
-_LATER = "Which of them holds the others up is said when all are read; this page fills itself in."
+_LATER = "When all ranks are read, this page shows which of them holds the others up."
 SEVERAL = """torchrun --nproc-per-node 4 train.py
 
 # in train.py: every rank makes the same call, and writes a folder of its own

@@ -313,14 +313,14 @@ def _describe(found: Collectives) -> str:
         text += f" After that the ranks leave them within {format_duration(found.clock_residual_ns)} of the median rank in 95 % of the calls."
     if not paired:
         return (
-            "Own time is the collective as this rank saw it, waiting for the others included: without their traces the "
-            "bandwidths are the least that they can be."
+            "Own time includes waiting for the other ranks. Without their traces the wait is not known, so the bandwidths "
+            "are lower bounds."
         )
     if paired < total:
         share = format_share((total - paired) / total)
         text += (
-            f" For {share} of the calls not every rank has one, so that transfer, wait and who came last are not known: "
-            "a rank that need not wait, such as the last one, records none, and ranks may have recorded other steps."
+            f" For {share} of the calls some rank has no record, so transfer, wait and the last rank are not known. A rank "
+            "that need not wait records none, and ranks may have recorded other steps."
         )
     if len(found.rows) > MOST_ROWS:
         text += f" The first {MOST_ROWS} of {format_count(len(found.rows))} rows are shown."

@@ -88,7 +88,7 @@ def test_an_idle_device_is_not_said_to_be_busy_between_its_kernels_and_idle_at_o
     case = with_device(case, busy=0.5)
     assert case.device.summary is not None
     tight = replace(case.device.summary, idle_ns=2_000, total_ns=1_000_000)
-    for total, said in ((case.device.summary, "50.0 % of the step"), (tight, "before its first or after")):
+    for total, said in ((case.device.summary, "50.0 % of the step"), (tight, "before its first kernel or after")):
         told = judge(replace(case, device=replace(case.device, summary=total, dispatch_frac=0.01))).sentence
         assert said in told
         assert ("idle 0.2 %" in told) is False
@@ -132,7 +132,7 @@ def test_a_thread_that_queues_for_a_processor_is_starved_of_them(
         say_limit(case, bound).startswith("Starved of processors: the training thread waits for a free one")
         is is_starved
     )
-    assert ("other programs use 1.5 of" in say_limit(case, bound)) is is_starved
+    assert ("Other programs use 1.5 of" in say_limit(case, bound)) is is_starved
 
 
 def test_a_thread_that_makes_its_own_batches_is_starved_of_processors_too(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_a_planted_cause_is_told_in_three_lines(tmp_path: Path) -> None:
 def test_a_healthy_run_is_told_that_nothing_is_to_change(tmp_path: Path) -> None:
     bound, change = write_brief(open_run(build_run(tmp_path / "run", RunPlan(steps=100))))
     assert bound.startswith("Compute-bound: ")
-    assert change.startswith("Nothing to change: ")
+    assert change.startswith("No change is sure to save ")
 
 
 def is_verdict(lines: list[str]) -> bool:

@@ -1,5 +1,6 @@
 // The names beside the lanes: elements, so that they can be read, focused, folded and pinned.
 import { make } from "./dom.js";
+import { NAME_HEIGHT } from "./layout.js";
 
 /** @typedef {import("./layout.js").Row} Row */
 /** @typedef {{fold: (row: Row) => void, pin: (row: Row) => void, pins: Set<string>}} Doing */
@@ -31,7 +32,7 @@ function makeLabel(row, doing) {
   const label = make("div", { class: `track-label track-${row.kind}` }, name);
   if (row.track) label.append(makePin(row, doing));
   label.style.top = `${row.y}px`;
-  label.style.height = `${row.height}px`;
+  label.style.height = `${Math.max(row.height, NAME_HEIGHT)}px`;
   return label;
 }
 

@@ -28,10 +28,13 @@
  */
 
 export const LANE_HEIGHT = 17;
-export const FOLDED_HEIGHT = 11;
 export const COUNTER_HEIGHT = 36;
-export const HEADING_HEIGHT = 22;
+export const HEADING_HEIGHT = 24;
 const TRACK_GAP = 3;
+/** The least height of a name: it is a button, which a finger must meet. */
+export const NAME_HEIGHT = 24;
+/** The height of the only row of a track. */
+export const SINGLE_HEIGHT = NAME_HEIGHT - TRACK_GAP;
 
 /** @param {string} text @returns {string} short, and the same for the same text on every visit */
 export function shortKey(text) {
@@ -75,7 +78,7 @@ class Stack {
       this.add({ kind: "counter", height: COUNTER_HEIGHT, rank, key, label, lane: track.firstLane, track });
     } else {
       const folded = this.folded.has(key);
-      const height = folded ? FOLDED_HEIGHT : LANE_HEIGHT;
+      const height = folded || track.lanes === 1 ? SINGLE_HEIGHT : LANE_HEIGHT;
       for (let i = 0; i < (folded ? 1 : track.lanes); i++) {
         this.add({ kind: "lane", height, rank, key, label: i ? "" : label, lane: track.firstLane + i, track, lanes: track.lanes });
       }

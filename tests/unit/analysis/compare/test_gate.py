@@ -141,12 +141,19 @@ def test_a_phase_is_named_even_where_no_part_is_certain_by_itself() -> None:
     assert "most likely it is data wait: in the mean step data wait is " in verdict.reason
 
 
+def test_a_run_that_takes_many_times_as_long_is_said_so_and_not_in_percent() -> None:
+    assert re.match(
+        r"The median step is (9\.9|10\.\d) times as long \(\+", judge(*make_pairs(0, 5, factor=10.0)).reason
+    )
+    assert re.match(r"The median step is \d\d\.\d % slower \(\+", judge(*make_pairs(0, 5, factor=1.5)).reason)
+
+
 def test_a_slowdown_while_other_programs_ran_on_one_side_only_is_not_judged() -> None:
     base, new = make_pairs(0, 5, factor=1.1)
     assert judge(base, new).kind == "slower"
     busy = judge(base, [replace(run, others_cores=1.2) for run in new])
     assert busy.kind == "unknown"
-    assert "other programs used 1.2 of 2 cores during these runs and 0.1 during those of the base" in busy.reason
+    assert "they used 1.2 of 2 cores during these runs and 0.1 during those of the base" in busy.reason
     # On both sides alike they are no reason for a difference; and a busy base hides nothing where the new is slower.
     busy_base, busy_new = ([replace(run, others_cores=1.2) for run in runs] for runs in (base, new))
     assert judge(busy_base, busy_new).kind == "slower"

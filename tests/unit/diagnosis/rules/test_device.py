@@ -63,7 +63,7 @@ def test_launch_bound_speaks_while_the_device_waits_for_the_next_launch(tmp_path
 def test_a_device_that_waits_for_python_is_not_called_launch_bound(tmp_path: Path) -> None:
     diagnosis = diagnose_steps(tmp_path, busy_us=1_000.0, operator_us=1_200.0)
     assert (diagnosis.bound_by.kind, list_rules(diagnosis)) == ("overhead", [])
-    assert "while the host runs operators in 6.0 % of it" in diagnosis.sentence
+    assert "The host runs operators in 6.0 % of it" in diagnosis.sentence
 
 
 @pytest.mark.parametrize("capability", [7, 8, 9])
