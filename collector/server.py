@@ -99,3 +99,11 @@ def write_undecided(reason: str, junit: Path | None, markdown: Path | None) -> N
     from profiler_server.report.gate import build_undecided
 
     write_documents(build_undecided(reason), junit, markdown)
+
+
+def measure_use(rank: RankRun) -> dict[str, float]:
+    """Return the known ones of: `samples_per_second`; `tokens_per_second`, `useful_tokens_per_second` and
+    `useful_token_ratio`, without padding; `mfu`; and `first_step_seconds`. Raises the errors of `RankRun.table`."""
+    from profiler_server.report.useful import measure_use
+
+    return measure_use(rank)

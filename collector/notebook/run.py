@@ -108,7 +108,9 @@ class Run(files.Run):
 
         The numbers are: mean, median and p99 step time, the mean of each phase and the fraction of step time in data
         wait, over the steps that every page averages; and the number of all training steps. Times are in seconds. The
-        p99 is missing for fewer than 20 steps. Raises as `RankRun.table` does.
+        p99 is missing for fewer than 20 steps. If the server is installed and they are known, also: samples, tokens and
+        tokens without padding per second, the share of these tokens, the MFU, and the time to the first step. Raises as
+        `RankRun.table` does.
 
         >>> mlflow.log_metrics(run.metrics())  # or wandb.log(…), or add_scalar(name, value) for each
         """
@@ -261,4 +263,6 @@ def _flatten_figures(rank: RankRun) -> dict[str, float]:
         found[f"phase_seconds/{phase.name}"] = phase.mean_ns / 1e9
         if phase.name == "data_wait":
             found["data_wait_ratio"] = phase.share_frac
+    if times is not None and server.find_missing_package() is None:
+        found |= server.measure_use(rank)
     return {f"{_TRACKED}{name}": value for name, value in found.items()}

@@ -1,14 +1,13 @@
 """Find padded batches and repeated calls of a model, in the arguments of the outermost modules during a few steps.
 
-Only tensors on processors are read, at most 2^18 numbers of each, by NumPy: nothing runs in PyTorch. The steps that are
-read become rarer as the run goes on.
+Tensors on processors are read by NumPy, at most 2^18 numbers of each; masks by their names, wherever they are
+(`collector/context/tokens.py`). The steps that are read become rarer as the run goes on.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import math
 import os
 import sys
 import weakref
@@ -21,11 +20,12 @@ import torch
 
 from collector.context.hooks import find_place, find_tracer, skip_code, stop_calling
 from collector.context.numbers import take_some, view_numbers
+from collector.context.padding import MOST_NUMBERS, MOST_ROWS, MOST_SAMPLED, count_positions, find_in_call, take_mask
 from collector.context.signals import Signal, SignalContext
+from collector.context.tokens import Pending, Tokens, count_tokens
 from collector.edge import hide_frames, log_failure
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 FIRST_LOOK = 16
@@ -33,11 +33,6 @@ FIRST_LOOK = 16
 LOADER_NAME = "DataLoader"
 """The name that stands for a module in the examination of a loader's batches."""
 MOST_CALLS, MOST_PLACES, MOST_TENSORS = 8, 16, 8
-MOST_ROWS, MOST_NUMBERS, MOST_SAMPLED = 64, 1 << 18, 4096
-LEAST_ROWS, LEAST_TIME, LEAST_LENGTHS = 4, 8, 3
-INSIDE_FRAC = 0.05
-"""If a fill value takes more than this share of the rows before their padding, it is an ordinary value: zeros of sparse
-features, of image borders, of random masks."""
 LEAST_VALUES = 8
 """Rows with fewer different values are not compared: they may be equal by chance."""
 MOST_OF_ROW, MOST_KNOWN = 64, 4096
@@ -56,7 +51,8 @@ class Place:
     `longest` sum the shares of `Padding` (1 for a call without padding); `positions` sums rows × width. `width` and
     `rows` are 0 if the padded batches differ. `again` counts calls that repeat a call of their step, `again_ns` is their
     time. `known` counts the rows, of `compared`, that an earlier step had already; `known_ns` is the time of the calls
-    whose rows were compared. `looks` are the numbers of the read steps.
+    whose rows were compared. `looks` are the numbers of the read steps. `tokens` counts positions of batches with named
+    tensors, in `token_rows` rows; `real` are no padding, and `trained` count in the loss, -1 if unknown.
     """
 
     calls: int = 0
@@ -71,6 +67,10 @@ class Place:
     compared: int = 0
     known: int = 0
     known_ns: int = 0
+    tokens: int = 0
+    real: int = 0
+    trained: int = 0
+    token_rows: int = 0
     looks: set[int] = field(default_factory=set)
     first_seen: dict[int, int] = field(default_factory=dict)
     counted: set[int] = field(default_factory=set)
@@ -84,6 +84,26 @@ class Place:
         """
         module = self.module() if self.module is not None else None
         return module is not None and hash_parameters(module) != self.state
+
+    def add(self, step: int, arrays: Sequence[npt.NDArray[Any]], tokens: Tokens | None) -> None:
+        """Add a call in step `step`. `arrays` are its tensors on a processor."""
+        self.calls += 1
+        self.looks.add(step)
+        found = take_mask(tokens) if tokens is not None and tokens.is_masked else find_in_call(arrays)
+        self.padded += found is not None
+        self.useful += found.useful_frac if found is not None else 1.0
+        self.longest += found.longest_frac if found is not None else 1.0
+        if found is not None:
+            is_first = self.padded == 1
+            self.width = found.width if is_first or self.width == found.width else 0
+            self.rows = found.rows if is_first or self.rows == found.rows else 0
+        positions = tokens.rows * tokens.width if tokens is not None else count_positions(arrays)
+        self.positions += found.width * found.rows if found is not None else positions
+        if tokens is not None:
+            self.tokens += positions
+            self.token_rows += tokens.rows
+            self.real += tokens.real if tokens.is_masked or found is None else round(found.useful_frac * tokens.real)
+            self.trained = self.trained + tokens.trained if min(tokens.trained, self.trained) >= 0 else -1
 
     def describe(self, model: str, place: str) -> dict[str, Any]:
         return {
@@ -102,6 +122,10 @@ class Place:
             "compared": self.compared,
             "known": self.known,
             "known_ns": self.known_ns,
+            "tokens": self.tokens,
+            "token_rows": self.token_rows,
+            "real": self.real,
+            "trained": self.trained,
         }
 
 
@@ -115,6 +139,7 @@ class CallLook:
         self._of_step: dict[Any, int] = {}
         self._calls = 0
         self.step = 0
+        self.pending: list[tuple[Place, int, Pending]] = []
 
     def begin(self, step: int) -> None:
         self.step, self._calls = step, 0
@@ -127,19 +152,22 @@ class CallLook:
         if self._calls > MOST_CALLS or (key not in self.places and len(self.places) >= MOST_PLACES):
             return
         place = self.places.setdefault(key, Place())
-        place.calls += 1
-        place.looks.add(self.step)
         arrays = [array for tensor in _list_tensors(given) if (array := view_numbers(tensor)) is not None]
-        found = find_in_call(arrays)
-        place.padded += found is not None
-        place.useful += found.useful_frac if found is not None else 1.0
-        place.longest += found.longest_frac if found is not None else 1.0
-        place.positions += found.width * found.rows if found is not None else _count_positions(arrays)
-        if found is not None:
-            is_first = place.padded == 1
-            place.width = found.width if is_first or place.width == found.width else 0
-            place.rows = found.rows if is_first or place.rows == found.rows else 0
+        tokens = count_tokens(given) if getattr(module, "training", True) else None
+        if isinstance(tokens, Pending):
+            self.pending.append((place, self.step, tokens))
+        else:
+            place.add(self.step, arrays, tokens)
         self._compare(place, took_ns, module, arrays, list(_list_tensors(result)))
+
+    def settle(self) -> None:
+        """Add the calls whose tokens a GPU has counted meanwhile."""
+        pending, self.pending = self.pending, []
+        for place, step, tokens in pending:
+            if (found := tokens.read()) is None:
+                self.pending.append((place, step, tokens))
+            else:
+                place.add(step, (), found)
 
     def _compare(self, place: Place, took_ns: int, module: Any, arrays: Sequence[Any], results: Sequence[Any]) -> None:
         """Compare a call with the other calls of its step, and its rows with the rows of other steps."""
@@ -174,91 +202,10 @@ class CallLook:
         """Return the fact for rank.json: a mapping for each place of modules with padding or repeated calls."""
         for place in self.places.values():
             place.known *= not place.is_changed
-        models = {key[0] for key, place in self.places.items() if place.padded or place.again or place.known}
+        models = {
+            key[0] for key, place in self.places.items() if place.padded or place.again or place.known or place.tokens
+        }
         return [place.describe(*key) for key, place in self.places.items() if key[0] in models]
-
-
-@dataclass(frozen=True)
-class Padding:
-    """Padding of a batch of `rows` rows that are `width` long.
-
-    `useful_frac` is the share of the batch that is not padding; `longest_frac` is the unpadded share of the longest
-    row.
-    """
-
-    useful_frac: float
-    longest_frac: float
-    width: int
-    rows: int
-
-
-def find_in_call(arrays: Sequence[npt.NDArray[Any]]) -> Padding | None:
-    """Return the padding among the arguments of a call, None without. An array of two values (a mask) counts only
-    beside another array of equal batch × time.
-    """
-    for array in arrays:
-        beside = sum(other.shape[:2] == array.shape[:2] for other in arrays) > 1
-        found = find_padding(array)
-        if found is not None and (beside or not _is_mask(array)):
-            return found
-    return None
-
-
-def _count_positions(arrays: Sequence[npt.NDArray[Any]]) -> int:
-    """Return batch × time of the first argument with such dimensions, 0 if there is none."""
-    return next((math.prod(array.shape[:2]) for array in arrays if array.ndim > 1), 0)
-
-
-def _is_mask(array: npt.NDArray[Any]) -> bool:
-    some = take_some(array, MOST_SAMPLED)
-    return bool(((some == some.min()) | (some == some.max())).all())
-
-
-def find_padding(array: npt.NDArray[Any]) -> Padding | None:
-    """Return the padding of rows that one value fills up, at their end or at their start, from different places on;
-    None without such rows.
-
-    The first dimension of the array is the batch. Any other one may be time, or the width or height of an image.
-    """
-    if array.ndim < 2 or len(array) < LEAST_ROWS:
-        return None
-    rows = array[: min(MOST_ROWS, max(MOST_NUMBERS * len(array) // max(array.size, 1), LEAST_ROWS))]
-    if rows.size > MOST_NUMBERS:
-        return None
-    for axis in range(1, rows.ndim):
-        if rows.shape[axis] < LEAST_TIME:
-            continue
-        view = rows.swapaxes(1, axis).reshape(len(rows), rows.shape[axis], -1)
-        for side in (slice(None), slice(None, None, -1)):
-            if (found := _find_tail(view[:, side], len(array))) is not None:
-                return found
-    return None
-
-
-def _find_tail(rows: npt.NDArray[Any], count: int) -> Padding | None:
-    """Return the padding at the ends of `rows`, an array of batch × time × features; None without it."""
-    import numpy as np
-
-    width = rows.shape[1]
-    values, counts = np.unique(rows[:, -1, 0], return_counts=True)
-    if 2 * counts.max() < len(rows):
-        return None
-    is_fill = (rows == values[counts.argmax()]).all(axis=2)
-    tails = np.where(is_fill.all(axis=1), width, (~is_fill[:, ::-1]).argmax(axis=1))
-    lengths = width - tails
-    inside = int(is_fill.sum() - tails.sum())
-    if inside > INSIDE_FRAC * lengths.sum() or _is_drawn(lengths, width):
-        return None
-    return Padding(float(lengths.mean() / width), float(lengths.max() / width), width, count)
-
-
-def _is_drawn(lengths: npt.NDArray[np.int64], width: int) -> bool:
-    """Return whether `lengths`, the unpadded lengths of the rows, cannot be those of real sequences: too few differ, or
-    they grow evenly as in a causal mask.
-    """
-    import numpy as np
-
-    return len(np.unique(lengths)) < LEAST_LENGTHS or len(np.unique(np.diff(lengths))) == 1
 
 
 def _list_tensors(value: Any, depth: int = 2) -> Iterator[Any]:
@@ -348,9 +295,13 @@ class CallsSignal(Signal):
     def remove(self) -> None:
         stop_calling(self._on_occasion, self._context.occasions)
         self._close()
+        self._settle()
         self._publish()  # a module may have changed since the last examination
 
     def _on_occasion(self, ended: int) -> None:
+        if self._look.pending:
+            self._settle()
+            self._publish()
         if ended >= self._next:
             self._next = 2 * ended
             self._look.begin(ended + 1)
@@ -375,6 +326,10 @@ class CallsSignal(Signal):
         if self._watchers:
             self._watchers.clear()
             self._publish()
+
+    def _settle(self) -> None:
+        with log_failure("tokens could not be counted on the device", level=logging.DEBUG):
+            self._look.settle()
 
     def _publish(self) -> None:
         found = self._look.describe()

@@ -110,6 +110,10 @@ class _Called(Struct):
     compared: Count = 0
     known: Count = 0
     known_ns: Time = 0
+    tokens: Count = 0
+    token_rows: Count = 0
+    real: Count = 0
+    trained: int = -1
     model: Any = ""
     place: Any = ""
 

@@ -257,7 +257,9 @@ class ModelCalls:
     the sum of rows × width over all calls, 0 if unknown. `again` calls gave the result of
     an earlier call in the same step, in `again_ns`. Of the `compared` rows of calls without gradients, `known` rows
     had occurred in an earlier examined step, with the same result, in `known_ns`. `wide_fracs` are the shares of
-    forward and backward that grow with the width and with the square of the width, None if unknown."""
+    forward and backward that grow with the width and with the square of the width, None if unknown. `tokens` are the
+    positions of batches whose tensors have known names, in `token_rows` rows; `real` are no padding, and `trained`
+    count in the loss, -1 if unknown."""
 
     model: str
     place: str
@@ -274,6 +276,10 @@ class ModelCalls:
     compared: int = 0
     known: int = 0
     known_ns: int = 0
+    tokens: int = 0
+    token_rows: int = 0
+    real: int = 0
+    trained: int = -1
     wide_fracs: tuple[float, float] | None = None
 
 

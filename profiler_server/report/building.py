@@ -23,6 +23,7 @@ from profiler_server.analysis.data.feeding import find_feeding_loaders
 from profiler_server.analysis.data.queues import summarize_queues
 from profiler_server.analysis.data.stages import summarize_stages
 from profiler_server.analysis.device.device import summarize_device
+from profiler_server.analysis.operators.mfu import measure_mfu
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.recorded_facts import read_completeness
@@ -30,6 +31,7 @@ from profiler_server.analysis.stacks.stacks import read_stacks
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.analysis.steps.start_up import measure_start_up
+from profiler_server.analysis.steps.tokens import measure_tokens
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.tried import find_trials
 from profiler_server.facts.results import BoundBy
@@ -160,6 +162,8 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
         "steps": read("the figures of its steps", lambda: _report_steps(steps, noun)) or _report_steps(None),
         **(slow or {"outliers": [], "interruptions": []}),
         "start_up": spell_out(read("its time to the first step", lambda: _measure_start(rank, steps))),
+        "tokens": spell_out(read("its tokens", lambda: measure_tokens(rank, steps) if steps is not None else None)),
+        "mfu": spell_out(read("its utilisation", lambda: measure_mfu(rank))),
         "phases": _report_phases(phases or ()),
         "categories": spell_out(read("its categories", lambda: summarize_categories(rank)), "_ns"),
         "device": spell_out(read("its device", lambda: summarize_device(rank))),

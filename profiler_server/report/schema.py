@@ -30,6 +30,8 @@ PARTS: Mapping[str, str] = {
     "StageSummary": "name replicas count mean_ns busy_frac input_wait_frac output_wait_frac loader",
     "StartUp": "total_ns is_process samples parts",
     "StartPart": "cause duration_ns low_ns high_ns place line",
+    "TokenRate": "model place looks real_frac trained_frac per_sample per_s real_per_s",
+    "ModelUse": "frac missing flops_per_step step_ns peak_flops_per_s precisions device source steps covered_frac",
     # the diagnosis
     "BoundBy": "kind stage share_frac confidence_frac confidence",
     "Suggestion": "rule title severity measured threshold advice change predicted_step_ns predicted_low_ns "

@@ -22,13 +22,11 @@ from profiler_server.analysis.operators.kernels import name_kernels
 from profiler_server.analysis.ranks.collectives import find_slow_call, summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.replay.critical import find_critical_path
-from profiler_server.analysis.steps.start_up import measure_start_up
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.end_sentences import list_attempt_lines, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_unread
 from profiler_server.diagnosis.readings import say_completeness, say_host_waits
-from profiler_server.diagnosis.start_sentences import say_start_up
 from profiler_server.facts.results import Diagnosis
 from profiler_server.facts.steps import Held, NamedFunction
 from profiler_server.format import (
@@ -44,6 +42,7 @@ from profiler_server.format import (
     shorten_middle,
 )
 from profiler_server.report.outcome import list_outcome_lines
+from profiler_server.report.useful import list_useful_lines
 from profiler_server.words.phrases import spell_function, spell_share
 
 _MOST_HELD, _MOST_SLOW = 5, 5
@@ -159,8 +158,7 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
         bar = "#" * round(40 * phase["share_frac"])
         label, mean = PHASE_LABELS.get(phase["name"], phase["name"]), format_duration(means_ns[phase["name"]])
         lines.append(f"  {label:<28} {mean:>9}  {shares[phase['name']]:>7}  {bar}".rstrip())
-    if (start := attempt(lambda: measure_start_up(run.rank(rank["rank"])))) is not None:
-        lines.append(f"  first {noun}  {say_start_up(start)}")
+    lines += list_useful_lines(run.rank(rank["rank"]), rows.steps, noun)
     slow = [*_render_stacks(rank["stacks"], shares), *_render_slow_steps(rank)]
     return "\n".join(
         [

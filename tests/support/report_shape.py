@@ -70,6 +70,21 @@ SHAPE: dict[str, Any] = {
                     }
                 ],
             },
+            "tokens": {
+                OPTIONAL: True,
+                **dict.fromkeys(("model", "place"), str),
+                "looks": int,
+                **dict.fromkeys(("real_frac", "per_sample"), NUMBER),
+                **dict.fromkeys(("trained_frac", "per_s", "real_per_s"), (*NUMBER, type(None))),
+            },
+            "mfu": {
+                OPTIONAL: True,
+                **dict.fromkeys(("missing", "device", "source"), str),
+                "steps": int,
+                "step_ns": int,
+                "precisions": (dict, type(None)),
+                **dict.fromkeys(("frac", "flops_per_step", "peak_flops_per_s", "covered_frac"), (*NUMBER, type(None))),
+            },
             "device": {
                 OPTIONAL: True,
                 **TIMES,

@@ -61,7 +61,7 @@ _CALLS = (
         "again",
         "again_ns",
     ),
-    *("compared", "known", "known_ns"),
+    *("compared", "known", "known_ns", "tokens", "token_rows", "real", "trained"),
 )
 
 FACTS: tuple[Fact, ...] = (
@@ -71,7 +71,8 @@ FACTS: tuple[Fact, ...] = (
         "calls",
         "Modules and loaders by the line that calls them, in a few steps: calls with padding, the shares of it and of "
         "the longest row that are in use, rows × width of all calls, calls with inputs and results of the same step, and "
-        "of the step before.",
+        "of the step before; tokens and rows of batches with named tensors, tokens that are no padding, and those that "
+        "count in the loss (-1: unknown).",
         Shown(words=_CALLS, left_out=("model", "place")),
     ),
     Fact("checkout", "The git commit of the script's folder at the start, and whether tracked files differed from it."),

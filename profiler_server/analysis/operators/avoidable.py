@@ -63,8 +63,14 @@ def find_wide_shares(rank: RankRun, width: int, rows: int) -> tuple[float, float
     operator's time grows with the width if a dimension of an input is as wide as the batch, or a half or a quarter as wide (after
     strides), or if the operator is called once for each position. It grows with the square if two dimensions are that
     wide, as in attention. Both shares are 0 if the script packs sequences. `rows` is the number of samples of a batch.
+
+    With a device, the times are those of kernels, and the shares are of all that it computed in the steps.
     """
-    found = read_rows(rank, "operators", ("step", "phase", "name", "input_shapes", "count", "self_ns"))
+    found = read_rows(
+        rank, "operators", ("step", "phase", "name", "input_shapes", "count", "self_ns", "device_self_ns")
+    )
+    device_ns = _sum(found.filter(pc.is_valid(found["step"])), "device_self_ns")
+    own, call_ns = ("device_self_ns", 0) if device_ns else ("self_ns", _CALL_NS)
     found = found.filter(pc.and_(pc.is_valid(found["step"]), pc.is_in(found["phase"], pa.array(IN_MODEL))))
     if not found.num_rows:
         return None
@@ -75,10 +81,10 @@ def find_wide_shares(rank: RankRun, width: int, rows: int) -> tuple[float, float
     grown_ns = [0, 0, 0]
     for row in found.to_pylist():
         power = _count_wide(row["name"], row["input_shapes"], widths, joined)
-        fixed_ns = min(row["count"] * _CALL_NS, row["self_ns"])
+        fixed_ns = min(row["count"] * call_ns, row[own])
         grown_ns[0] += fixed_ns
-        grown_ns[max(power, int(row["count"] >= width))] += row["self_ns"] - fixed_ns
-    whole_ns = max(sum(grown_ns), _sum_phases(rank, found), 1)
+        grown_ns[max(power, int(row["count"] >= width))] += row[own] - fixed_ns
+    whole_ns = max(sum(grown_ns), device_ns or _sum_phases(rank, found), 1)
     return grown_ns[1] / whole_ns, grown_ns[2] / whole_ns
 
 

@@ -125,10 +125,10 @@ def measure_roofline(operators: pa.Table, on_device: bool, part: Part | None, tf
     computed as TF32. Missing figures are null.
     """
     known = operators.filter(pc.greater(pc.add(pc.fill_null(operators["flops"], 0.0), operators["moved_bytes"]), 0.0))
-    known = known.append_column("time_ns", _choose_time(known, on_device))
+    known = known.append_column("time_ns", choose_time(known, on_device))
     known = known.filter(pc.greater(known["time_ns"], 0))  # on a device: what the host did does not count
     precision = [
-        _find_precision(name, dtypes, tf32)
+        find_precision(name, dtypes, tf32)
         for name, dtypes in zip(known["name"].to_pylist(), known["input_dtypes"].to_pylist(), strict=True)
     ]
     known = known.append_column("precision", pa.array(precision, pa.string()))
@@ -165,7 +165,7 @@ def _find_busiest(rank: RankRun) -> Device | None:
     return devices.get(index) or next(iter(devices.values()), Device(index, ""))
 
 
-def _find_precision(name: str, dtypes: str | None, tf32: frozenset[str]) -> str:
+def find_precision(name: str, dtypes: str | None, tf32: frozenset[str]) -> str:
     """Return the precision of the first floating-point argument. Without one: `list` for lists of tensors, else
     `int`.
     """
@@ -176,7 +176,7 @@ def _find_precision(name: str, dtypes: str | None, tf32: frozenset[str]) -> str:
     return "list" if "tensorlist" in (dtypes or "").lower() else "int"
 
 
-def _choose_time(operators: pa.Table, on_device: bool) -> pa.ChunkedArray:
+def choose_time(operators: pa.Table, on_device: bool) -> pa.ChunkedArray:
     """Return the time in ns of each call: its own time on the host or device. On a device, a call without work of its
     own gets the time of its callees.
     """

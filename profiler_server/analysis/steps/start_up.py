@@ -174,7 +174,8 @@ def find_cause(stack: Sequence[Frame], data_sets: frozenset[str] = frozenset()) 
     `data_sets` are names of classes of data sets, all of whose functions belong to the data.
     """
     names = [f"{frame.file} {frame.name}" for frame in stack]
-    if any(_COMPILES.search(name) for name in names):
+    # The modules of a compiler are imported where nothing is compiled, too: by optimizers, for example.
+    if any(_COMPILES.search(name) for name in names if not name.endswith(" <module>")):
         return "compile"
     main = next(
         (at for at, frame in enumerate(stack) if frame.name == "<module>" and frame.base not in _LAUNCHERS), len(stack)

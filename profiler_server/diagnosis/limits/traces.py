@@ -19,3 +19,10 @@ MEMORY_SAMPLES = 24
 
 PARALLEL_NS = 100_000
 """An operator that takes longer can use several threads: starting them costs some 10 µs."""
+
+COVERED_PRODUCTS_FRAC = 0.9
+"""The utilisation is given if the operations are known for at least this share of the time of kernels that multiply."""
+
+LEAST_PRODUCTS_FRAC = 0.2
+"""The utilisation is given if products with known operations take at least this share of the time of all kernels: their
+names may hide others that multiply."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from collector.format.phases import IN_MODEL
 from profiler_server.diagnosis.limits import needless as limits
-from profiler_server.diagnosis.what_if import also, look_for, shorten_phases
+from profiler_server.diagnosis.what_if import also, look_for, shorten_kernels, shorten_phases
 from profiler_server.facts.case import STEPS_PAGE, Abstention, Case, Finding, Hotspot, LineWork, Rule
 from profiler_server.facts.steps import ModelCalls
 from profiler_server.words.phrases import OPERATORS_PAGE, describe
@@ -123,7 +123,9 @@ def _judge_padding(case: Case) -> Finding | None:
     linear, square = worst.wide_fracs or (1.0, 0.0)
     is_fixed = worst.longest_frac < limits.LONGEST_FRAC
     kept = worst.longest_frac if is_fixed else worst.useful_frac
-    if (linear + square) * (1.0 - worst.useful_frac) * case.steps.share(*IN_MODEL) < limits.NEEDLESS_STEP_FRAC:
+    computes = case.device.shares.compute if case.device.is_used and case.device.shares is not None else None
+    in_model = case.steps.share(*IN_MODEL) if computes is None else computes
+    if (linear + square) * (1.0 - worst.useful_frac) * in_model < limits.NEEDLESS_STEP_FRAC:
         return None
     saved_frac = linear * (1.0 - kept) + square * (1.0 - kept**2)
     text = describe(
@@ -136,10 +138,12 @@ def _judge_padding(case: Case) -> Finding | None:
         longest=worst.longest_frac,
         width=f", {worst.width} positions wide" if worst.width else "",
         looks=worst.looks,
-        in_model=case.steps.share(*IN_MODEL),
+        computing="Forward and backward" if computes is None else "The kernels",
+        in_model=in_model,
     )
-    what_if = shorten_phases(case, IN_MODEL, saved_frac)
-    if worst.wide_fracs is None:
+    what_if = shorten_phases(case, IN_MODEL, saved_frac) if computes is None else shorten_kernels(case, 1.0, saved_frac)
+    if worst.wide_fracs is None or case.device.is_used:
+        # On a device, the launches of smaller kernels take as long as before.
         return Finding(text, what_if=what_if, doubt_frac=None, least_frac=0.5 if is_fixed else 0.3)
     if is_fixed:
         return Finding(text, what_if=what_if, doubt_frac=0.15, least_frac=0.75)

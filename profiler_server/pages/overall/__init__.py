@@ -67,6 +67,7 @@ from profiler_server.pages.overall.facts import (
     read_used_devices,
 )
 from profiler_server.pages.overall.start_up import StartCard, read_start_card
+from profiler_server.pages.overall.useful import list_useful_stats
 from profiler_server.widgets import Part, Stat
 
 T = TypeVar("T")
@@ -228,7 +229,7 @@ def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
         _describe_device(rank),
         _describe_cost(rank.manifest.overhead.training_thread_ns_per_step, spread.mean, noun),
     )
-    return tuple(figure for figure in figures if figure is not None)
+    return (*(figure for figure in figures if figure is not None), *list_useful_stats(rank, steps.table, noun))
 
 
 def _describe_rate(rate: float | None, noun: str) -> Stat | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collector.edge import attempt
 from collector.format.run import RankRun
 from profiler_server.analysis.steps.start_up import measure_start_up
 from profiler_server.diagnosis.start_sentences import is_worth_a_bar, say_basis, say_since
 from profiler_server.facts.start_up import CAUSES, Cause, StartPart, StartUp
 from profiler_server.figures.strips import Bar, percent
 from profiler_server.format import format_duration, format_shares
+from profiler_server.page import build_part
 
 _COLORS: dict[Cause, str] = {
     "before": "host",
@@ -52,7 +52,7 @@ class StartCard:
 
 def read_start_card(rank: RankRun) -> StartCard | None:
     """Return the card; None if the time is short, unknown, or cannot be read."""
-    start = attempt(lambda: measure_start_up(rank))  # the cards on steps say why they cannot be read
+    start, _ = build_part("The time to the first step cannot be read", lambda: measure_start_up(rank))
     return None if start is None or not is_worth_a_bar(start) else _build_card(start)
 
 

@@ -158,6 +158,17 @@ def test_narrower_batches_save_attention_by_the_square_of_their_width() -> None:
     assert _measure_saved_ns(case, "padding_waste") == pytest.approx((0.5 * 0.5 + 0.4 * 0.75) * 64 * MS, rel=0.01)
 
 
+@pytest.mark.parametrize(("busy", "speaks"), [(0.9, True), (0.15, False)])
+def test_on_a_device_padding_costs_what_its_kernels_take_and_no_step_is_promised(busy: float, speaks: bool) -> None:
+    case = make.with_device(padded(0.6, longest=0.5, wide_fracs=(0.8, 0.0)), busy=busy)
+    assert make.speaks(case, "padding_waste") is speaks
+    if speaks:
+        finding = make.find(case, "padding_waste")
+        assert "The kernels, 90.0 % of the step, compute with all of it." in finding.text.measured
+        assert finding.doubt_frac is None
+        assert _measure_saved_ns(case, "padding_waste") == pytest.approx(0.4 * 0.9 * 64 * MS, rel=0.02)
+
+
 @pytest.mark.parametrize(("stall", "said"), [(3.0, ", 32.0 ms of it because functions are compiled again"), (0.3, "")])
 def test_the_verdict_says_how_much_of_computing_is_compiling(stall: float, said: str) -> None:
     case = make.split_step(recompiling(stall), optimizer=0.1)

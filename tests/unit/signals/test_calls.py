@@ -16,7 +16,8 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader
 
-from collector.signals.calls import MOST_NUMBERS, CallsSignal, find_in_call, find_padding
+from collector.context.padding import MOST_NUMBERS, find_in_call, find_padding
+from collector.signals.calls import CallsSignal
 from profiler_server.analysis.recorded_facts import read_model_calls
 from profiler_server.facts.steps import ModelCalls
 from tests.support.recording import record
@@ -171,6 +172,45 @@ def test_a_model_that_gets_padded_batches_is_noted_with_its_line(is_padded: bool
     assert calls.useful_frac == pytest.approx(LENGTHS.mean() / 40, abs=1e-4)
     assert calls.longest_frac == 0.5
     assert (calls.width, calls.rows, calls.again, calls.known) == (40, 8, 0, 0)
+
+
+class _Masked(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.tagger = make_tagger()
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        loss = self.tagger(input_ids).square().mean(2)[labels != -100].mean()
+        assert isinstance(loss, torch.Tensor)
+        return loss
+
+
+def test_the_tokens_of_named_tensors_are_counted_in_training_and_not_in_evaluation(tmp_path: Path) -> None:
+    model = _Masked()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    mask = torch.from_numpy(pad(KNOWN, 0))
+    batch = {"input_ids": torch.randint(0, 900, (8, 40)), "attention_mask": mask}
+    batch["labels"] = torch.where(mask == 1, 5, -100)
+    batch["labels"][:, 0] = -100
+
+    def step(at: int) -> None:
+        optimizer.zero_grad()
+        model(**batch).backward()
+        optimizer.step()
+        with torch.no_grad():
+            model.eval()(**{**batch, "attention_mask": torch.ones_like(mask)})
+        model.train()
+
+    def loop() -> None:
+        for at in range(STEPS):
+            step(at)
+
+    seen = read_model_calls(record(tmp_path, loop).run.rank().manifest.facts)
+    (calls,) = (found for found in seen if found.tokens)
+    assert calls.calls == calls.padded >= 3
+    assert calls.useful_frac == pytest.approx(LENGTHS.mean() / 40, abs=1e-4)
+    assert (calls.tokens, calls.token_rows) == (320 * calls.calls, 8 * calls.calls)
+    assert (calls.real, calls.trained) == (LENGTHS.sum() * calls.calls, (LENGTHS.sum() - 8) * calls.calls)
 
 
 def test_a_loader_of_padded_batches_is_noted(tmp_path: Path) -> None:

@@ -190,6 +190,14 @@ def test_operators_as_wide_as_the_batch_grow_with_it(
     assert found == (None if shares is None else pytest.approx(shares, abs=1e-4))
 
 
+def test_on_a_device_kernels_grow_with_the_batch_and_not_their_launches(tmp_path: Path) -> None:
+    wide = {**call("aten::mm", "[[320,64],[64,64]]", 1), "device_self_ns": 30}
+    other = {**call("aten::mm", "[[64,64],[64,64]]", 90), "device_self_ns": 10}
+    update = {**call("aten::add_", "[[64,64]]", 5), "device_self_ns": 20, "phase": "optimizer"}
+    run = build_case_run(tmp_path / "run", Plant(tables={"operators": [wide, other, update]}))
+    assert find_wide_shares(run.rank(0), 40, 8) == pytest.approx((0.5, 0.0))
+
+
 def test_calls_and_the_time_between_operators_do_not_grow_with_the_batch(tmp_path: Path) -> None:
     rows = [call("aten::embedding", "[[900,16],[8,40]]", 20e-6, count=2)]
     plan = plan_of(forward=0.06, backward=0.04)

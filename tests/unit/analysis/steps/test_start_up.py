@@ -54,6 +54,7 @@ CONVERT = library("_compile", "torch/_dynamo/convert_frame.py")
         ((LOADER,), "first_batch"),
         ((library("Module._call_impl", "torch/nn/modules/module.py"), CONVERT, MODULE), "compile"),
         ((library("compile", "torch/__init__.py"), MODULE), "compile"),
+        ((library("<module>", "torch/_dynamo/convert_frame.py"),), "imports"),
     ],
 )
 def test_a_stack_belongs_to_its_innermost_known_frame_and_to_a_compilation_first(
