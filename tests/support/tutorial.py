@@ -1,0 +1,132 @@
+"""The tutorial's program after each of its steps: its diffs are read from the page and applied to the first version.
+
+`python -m tests.support.tutorial FOLDER` records all versions by turns in FOLDER, and writes what was said, the medians and
+the pictures into the page. It takes three minutes, on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Sequence
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+from PIL import Image
+
+import collector
+from profiler_server.format import format_duration
+
+ROOT = Path(__file__).parents[2]
+PAGE, PROGRAM = ROOT / "docs/tutorial/faster.md", ROOT / "examples/tutorial/train.py"
+PICTURES = (("", 0), ("steps", 1), ("data", 2), ("operators", 3), ("steps", 4))
+"""The page, and the version, of each picture."""
+
+
+def list_versions() -> list[str]:
+    """Return the program as it is, and after each section of the tutorial. ValueError if a diff does not fit once."""
+    versions = [PROGRAM.read_text("utf-8")]
+    for section in PAGE.read_text("utf-8").split("\n## ")[1:]:
+        diffs = re.findall(r"```diff\n(.*?)```", section, re.DOTALL)
+        text = versions[-1]
+        for diff in diffs:
+            before, after = (_take(diff, sign) for sign in "-+")
+            if text.count(before) != 1:
+                raise ValueError(f"this does not stand once in the program:\n{before}")
+            text = text.replace(before, after)
+        versions += [text] if diffs else []
+    return versions
+
+
+def _take(diff: str, sign: str) -> str:
+    """Return the lines of one side of a diff."""
+    return "".join(line[1:] for line in diff.splitlines(keepends=True) if line[0] in (sign, " "))
+
+
+def record(text: str, folder: Path, steps: int) -> Path:
+    """Run a version of the program in a new folder; return its run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / "train.py"
+    script.write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "train.py", ".", str(steps)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT)), "PROFILER_VERDICT": "0"},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return folder / "run"
+
+
+def take_pictures(base: Path) -> None:
+    """Take the picture of each section of the runs below base."""
+    from playwright.sync_api import sync_playwright
+
+    from tests.support.serving import serve
+
+    with serve(base) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1120, "height": 660}, color_scheme="light")
+        for number, (slug, at) in enumerate(PICTURES, 1):
+            page.goto(f"{address}/runs/version-{at}%2Frun/{slug}", wait_until="networkidle")
+            picture = ROOT / f"docs/images/tutorial-{number}.png"
+            page.screenshot(path=picture)
+            Image.open(picture).convert("RGB").quantize(64).save(picture, optimize=True)
+        browser.close()
+
+
+def say_brief(run: Path) -> str:
+    """Return what `report --brief` says of a run, in lines as long as those of the page."""
+    command = [sys.executable, "-m", "profiler_server", "report", "--brief", str(run)]
+    said = subprocess.run(command, cwd=run.parent, capture_output=True, text=True, check=True).stdout
+    return "\n".join(textwrap.fill(line, 118, break_long_words=False) for line in said.splitlines()) + "\n"
+
+
+def measure_step(run: Path) -> float:
+    """Return the median training step outside of windows, in ns."""
+    steps = collector.open_run(run).frame("steps")
+    kept = steps[(steps.kind == "train") & ~steps.detailed].duration_ns
+    return float(kept.iloc[len(kept) // 10 :].median())
+
+
+def write_page(text: str, said: Sequence[str], medians_ns: Sequence[float], measured: str) -> str:
+    """Return the page with what was said in the first text block of each section, the medians and how they were measured."""
+    head, *sections = text.split("\n## ")
+    for number, brief in enumerate(said):
+        block = f"```text\n{brief}```"
+        sections[number] = re.sub(
+            r"```text\n.*?```", lambda _, block=block: block, sections[number], count=1, flags=re.S
+        )
+    page = "\n## ".join([head, *sections])
+    cells = " | ".join(format_duration(median) for median in medians_ns)
+    page = re.sub(r"^\| median step \|.*$", f"| median step | {cells} |", page, flags=re.MULTILINE)
+    return re.sub(r"^Measured on .*?\n\n", f"{textwrap.fill(measured, 120)}\n\n", page, flags=re.M | re.S)
+
+
+def main(base: Path, steps: int = 100, rounds: int = 2) -> None:
+    versions = list_versions()
+    medians: list[list[float]] = [[] for _ in versions]
+    runs = [base / f"round-{rounds - 1}/version-{number}/run" for number in range(len(versions))]
+    for turn in range(rounds):
+        for number, text in enumerate(versions):
+            medians[number].append(measure_step(record(text, base / f"round-{turn}/version-{number}", steps)))
+    least = [min(each) for each in medians]
+    load = os.getloadavg()[2]
+    measured = (
+        f"Measured on {date.today():%-d %B %Y} on {os.cpu_count()} virtual cores with PyTorch {version('torch')}: the lower "
+        f"of two medians of {steps} steps, recorded by turns, {least[0] / least[-1]:.1f} times faster. The load of the machine "
+        f"was {load:.1f} meanwhile."
+    )
+    said = [say_brief(run) for run in runs]
+    PAGE.write_text(write_page(PAGE.read_text("utf-8"), said, least, measured), encoding="utf-8")
+    take_pictures(base / f"round-{rounds - 1}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *(int(word) for word in sys.argv[2:]))
