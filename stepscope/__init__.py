@@ -22,5 +22,18 @@ def __getattr__(name: str) -> Any:
     return getattr(collector, name)
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Follow `%load_ext stepscope`: give notebooks the cell magic `%%stepscope`."""
+    from stepscope.notebook import register
+
+    register(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    from stepscope.notebook import unregister
+
+    unregister(shell)
+
+
 def __dir__() -> list[str]:
     return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

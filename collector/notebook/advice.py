@@ -41,6 +41,9 @@ class Advice:
             lines += [f"       {line}" for line in entry.change.splitlines()]
         return "\n".join(lines if self.suggestions else [*lines, self.silence])
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def _repr_html_(self) -> str:
         items = "".join(_render(entry) for entry in self.suggestions)
         listed = f"<ol>{items}</ol>" if items else f"<p>{html.escape(self.silence)}</p>"

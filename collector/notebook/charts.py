@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from collector import server
 from collector.format.schema.errors import OptionError, UsageError
+from collector.notebook.pictures import draw_png
 from collector.notebook.summaries import NO_STEPS
 
 if TYPE_CHECKING:
@@ -18,6 +21,26 @@ _NOTHING = {
     "queues": "No queue of a DataLoader was sampled.",
 }
 """What stands in a figure of nothing, by kind."""
+_INTERACTIVE = "application/vnd.plotly.v1+json"
+
+
+def _define_chart(base: Any) -> Any:
+    """Return the class of a Plotly figure that a notebook also keeps as a picture. Its own face is a script or nothing
+    where no script runs."""
+
+    class Chart(base):  # type: ignore[misc]
+        _ipython_display_ = None  # would show the figure without the picture
+        _repr_html_ = None  # would load a script from the network
+
+        def _repr_mimebundle_(self, *args: Any, **options: Any) -> dict[str, Any]:
+            shown: dict[str, Any] = super()._repr_mimebundle_(*args, **options)
+            if _INTERACTIVE in shown:
+                shown.pop("text/html", None)  # a reader without scripts would choose this and show nothing
+            with contextlib.suppress(ImportError):
+                shown["image/png"] = base64.b64encode(draw_png(self.to_dict())).decode()
+            return shown
+
+    return Chart
 
 
 def build_figure(rank: RankRun, kind: str, title: str) -> Any:
@@ -35,7 +58,7 @@ def build_figure(rank: RankRun, kind: str, title: str) -> Any:
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         raise UsageError(f"figures need {missing}, which is not installed: pip install 'stepscope[notebook]'") from None
-    figure = objects.Figure(drawn)
+    figure = _define_chart(objects.Figure)(drawn)
     figure.update_layout(title=title, template="plotly_white", margin={"t": 90})
     if drawn is None:
         figure.add_annotation(text=_NOTHING[kind], x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,12 @@ class Operator:
     def __str__(self) -> str:
         head = f"{self.name}: {format_number_of(self.count, 'call')}, {self.total_ns / 1e6:,.3f} ms, {self.mean_ns / 1e3:,.1f} µs each"
         return f"{head}\n{self.shapes.to_string(index=False)}"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(str(self).partition(chr(10))[0])}</p>{self.shapes.to_html(index=False)}"
 
 
 def find_operator(operators: pa.Table, name: str) -> Operator:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import html
 import logging
 import multiprocessing
 import multiprocessing.process
@@ -20,6 +21,7 @@ from collector.edge import Edge, log_failure
 from collector.environment import DEFAULT_PATH, PATH_VARIABLE
 from collector.format.schema.errors import OptionError, SessionError, StepscopeError
 from collector.format.schema.facts import UNTOLD
+from collector.format.schema.wording import format_number_of
 from collector.notebook.run import Run
 from collector.options import (
     BY_LEVEL,
@@ -208,10 +210,12 @@ class Profiler:
         return self._open_run()
 
     def __repr__(self) -> str:
-        return f"Profiler({str(self.output_path)!r}, {self._state})"
+        steps = 0 if self._recording is None else self._recording.context.steps.ended
+        return f"Profiler({str(self.output_path)!r}, {self._state}, {format_number_of(steps, 'step')})"
 
     def _repr_html_(self) -> str:
-        return self._open_run()._repr_html_()
+        is_over = self._state == "analysed"
+        return self._open_run()._repr_html_() if is_over else f"<code>{html.escape(repr(self))}</code>"
 
     def _finish(self) -> None:
         assert self._recording is not None
@@ -266,8 +270,8 @@ class Profiler:
         else:
             self._judge()
 
-    def _judge(self, html: Path | None = None) -> list[str]:
-        """Print the verdict on stderr and return its lines; write the report to `html`, if that is a path."""
+    def _judge(self, report: Path | None = None) -> list[str]:
+        """Print the verdict on stderr and return its lines; write the report to `report`, if that is a path."""
         assert self._recording is not None
         if self._recording.ended_by not in ("", UNTOLD) or self.options.level == "important":
             return []  # whoever ended it does not wait, and has another trouble
@@ -276,7 +280,7 @@ class Profiler:
             return []
         world_size = run.manifest.world_size
         is_whole = self._tracking is not None and self._tracking.await_ranks(world_size)
-        lines = judge_briefly(run.path, 1 if is_whole else world_size, html)
+        lines = judge_briefly(run.path, 1 if is_whole else world_size, report)
         for line in lines:
             say(f"stepscope: {line}")
         return lines
