@@ -99,10 +99,8 @@ def write_page(text: str, said: Sequence[str], medians_ns: Sequence[float], meas
     """Return the page with what was said in the first text block of each section, the medians and how they were measured."""
     head, *sections = text.split("\n## ")
     for number, brief in enumerate(said):
-        block = f"```text\n{brief}```"
-        sections[number] = re.sub(
-            r"```text\n.*?```", lambda _, block=block: block, sections[number], count=1, flags=re.S
-        )
+        begin, _, rest = sections[number].partition("```text\n")
+        sections[number] = f"{begin}```text\n{brief}```{rest.partition('```')[2]}"
     page = "\n## ".join([head, *sections])
     cells = " | ".join(format_duration(median) for median in medians_ns)
     page = re.sub(r"^\| median step \|.*$", f"| median step | {cells} |", page, flags=re.MULTILINE)

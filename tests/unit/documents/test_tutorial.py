@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import collector
-from collector.format.run import Run
+from collector import Run
 from tests.support.tutorial import PAGE, PROGRAM, list_versions, record
 
 STEPS = 40
