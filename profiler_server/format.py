@@ -23,6 +23,8 @@ from collector.format.schema.wording import form_plural as form_plural
 from collector.format.schema.wording import format_number_of as format_number_of
 from collector.format.schema.wording import format_ranks as format_ranks
 from collector.format.schema.wording import format_ranks_named as format_ranks_named
+from collector.format.schema.wording import reword as reword
+from collector.format.schema.wording import speak_of as speak_of
 
 _TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
@@ -285,7 +287,8 @@ def _read(text: str) -> str:
 
 
 def fill_in(text: str, values: Mapping[str, object]) -> str:
-    return _FORMATTER.vformat(text, (), values)
+    """Fill fields of a text. It is reworded for the `noun` among the values, else for that of `speak_of`."""
+    return _FORMATTER.vformat(reword(text, str(values.get("noun", ""))), (), values)
 
 
 def say(entry: str, text: str, **values: object) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -83,17 +82,11 @@ def choose_remedy(rank: RankRun, table: str, remedy: str) -> str:
     window = next((signal for signal in rank.manifest.signals if signal.name == "window"), None)
     if table not in _IN_DETAIL or window is None or window.state == "off" or _is_off(rank, table):
         return remedy
-    return STEP_REMEDY if _infers(rank) else EARLIER_REMEDY
+    return EARLIER_REMEDY
 
 
 def _is_off(rank: RankRun, table: str) -> bool:
     return any(signal.name == table and signal.state == "off" for signal in rank.manifest.signals)
-
-
-def _infers(rank: RankRun) -> bool:
-    with suppress(RunError):
-        return read_step_rows(rank).infers
-    return False
 
 
 def explain_nothing(rank: RankRun, table: str) -> str:
@@ -141,11 +134,6 @@ RECORD_REMEDY = 'from stepscope import Profiler\n\nwith Profiler("runs/my-run"):
 DATA_REMEDY = 'Profiler("runs/my-run", data_pipeline=True)'
 WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
 EARLIER_REMEDY = 'Profiler("runs/my-run", window=(2, 3))  # an earlier window: three steps from step 2'
-STEP_REMEDY = """profiler = Profiler("runs/my-run", window=(10, 3))  # three batches from batch 10
-for batch in loader:
-    model(batch)
-    profiler.step()
-profiler.analyse()"""
 _IN_DETAIL = ("operators", "slices", "kernels", "memory")
 """Tables that detailed windows fill."""
 _OPTIONAL = ("resources", "queues", "stages")

@@ -93,12 +93,13 @@ class TrainingInput:
 
         Nothing is logged if a loader feeds the loop, because its fetches already mark the batches.
         """
-        steps = self._steps
+        steps, calls = self._steps, self._context.calls
         if self._in_batch or steps.has_trained:
             return False
         self._in_batch = self._context.has_inferred = True
         self._is_marked = not steps.fetches
         if self._is_marked:
+            calls.in_batch = calls.has_marks = True
             self._write(BATCH_START)
         return True
 
@@ -110,7 +111,10 @@ class TrainingInput:
         if not counts:
             self._log.write(NOT_COUNTED, 0)
         if self._is_marked:
+            self._context.calls.in_batch = False
             self._write(BATCH_END)
+            if counts:
+                self._context.calls.end()
 
     def iterate(self, iterable: Iterable[Any], name: str) -> Iterator[Any]:
         """Begin an epoch of the watched iterable `name`; return an iterator over it that logs each fetch of an item."""

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from collector.context.calls import CallCounter
 from collector.context.hooks import ImportWatch, Undo
 from collector.context.loaders import LoaderRegistry
 from collector.context.steps import StepCounter
@@ -63,6 +64,14 @@ class GradientWatcher(Protocol):
     def clears(self, optimizer: Any) -> None: ...
 
 
+class ElsewhereWatcher(Protocol):
+    """A receiver of calls of outermost modules on threads other than the recorded one. `starts` returns False if the
+    recorded path is to be taken, because the thread is the recorded one now. Every True needs an `ends`."""
+
+    def starts(self, is_inside: int) -> bool: ...
+    def ends(self) -> None: ...
+
+
 class SignalContext:
     """The tools and callback lists that signals share.
 
@@ -76,6 +85,8 @@ class SignalContext:
     - `gradient_watchers` are called at backwards, updates and clearings on the training thread, during a few steps.
     - `call_watchers` are called after calls of outermost modules in some steps, with start time, module, arguments and
       result.
+    - `elsewhere[0]` is the receiver of calls of outermost modules on other threads; None once the run trains.
+    - `calls` counts the calls of models and the batches before any training, and calls back like `steps`.
     - `in_backward[0]` is above 0 while the training thread is inside the autograd engine.
     """
 
@@ -97,7 +108,12 @@ class SignalContext:
         self.window_watchers: list[Callable[[int], None]] = []
         self.gradient_watchers: list[GradientWatcher] = []
         self.call_watchers: list[Callable[[int, Any, tuple[Any, ...], Any], None]] = []
+        self.elsewhere: list[ElsewhereWatcher | None] = [None]
         self.steps = StepCounter(log)
+        self.calls = CallCounter(self.steps, log)
+        self._owner = threading.current_thread()
+        self._home = threading.get_ident()
+        self._adopting, self._is_adopted = threading.Lock(), False
         self.steps.on_guess = self._warn_of_guess
         self.boundaries: list[Callable[[int], None]] = self.steps.callbacks
         self.occasions: list[Callable[[int], None]] = self.steps.occasions
@@ -109,7 +125,26 @@ class SignalContext:
         if log.thread[0] == -1 or self.steps.has_trained:
             return False
         log.thread[0] = threading.get_ident()
+        self._owner = threading.current_thread()
         return True
+
+    def adopt_caller(self, has_called: bool) -> bool:
+        """Make the calling thread the recorded one, because it calls a model and nothing trains or loads. Return False
+        if the recorded thread is needed: it `has_called` a model and still runs.
+        """
+        with self._adopting:
+            is_needed = (has_called or self._is_adopted) and self._owner.is_alive()
+            if is_needed or self.steps.fetches or self.log.thread[0] < 0:
+                return False
+            self._is_adopted = self.adopt_thread()
+            return self._is_adopted
+
+    def come_back(self) -> bool:
+        """Record the thread again that began the recording, because it loads; False on another thread, or where the
+        run trains.
+        """
+        is_home = threading.get_ident() == self._home and self.log.thread[0] > 0
+        return is_home and self.adopt_thread()
 
     @property
     def events(self) -> Path:

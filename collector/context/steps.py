@@ -70,7 +70,7 @@ class StepCounter:
     the current step, `fetches` those of the run. `idle_fetches` counts fetches since the last seen forward; the signal
     of forwards resets it, and `on_idle` is called when there are many. Once a step has more backwards than `patience`,
     `backward_starts` is to be called at each backward. If no update is seen, `on_guess` is called with the name of the
-    unit that counts as a step, "batch" or "backward pass".
+    unit that counts as a step, "batch" or "backward pass". `on_batch` is called at a fetch after a batch of inference.
     """
 
     _log: WordLog
@@ -88,6 +88,7 @@ class StepCounter:
     patience: int = PASSES_WITHOUT_UPDATE
     on_idle: Callable[..., None] = _do_nothing
     on_guess: Callable[[str], None] = _do_nothing
+    on_batch: Callable[[], None] = _do_nothing
     _words: memoryview[int] = field(init=False)
     _following: Callable[[], int] = field(init=False)
     _mask: int = field(init=False)
@@ -151,10 +152,13 @@ class StepCounter:
             self.grouped = False
         elif key and key == self._key and self.idle_fetches and self.backwards == self._backwards_at_fetch:
             self.grouped = True
-        elif not (self._ever_updated or self._explicit) and self.backwards > self._backwards_at_fetch:
-            self._batches += 1
-            if self._batches > BATCHES_WITHOUT_UPDATE:
-                self._end_batches()
+        elif not (self._ever_updated or self._explicit):
+            if self.backwards > self._backwards_at_fetch:
+                self._batches += 1
+                if self._batches > BATCHES_WITHOUT_UPDATE:
+                    self._end_batches()
+            elif self.fetches and not self.idle_fetches:
+                self.on_batch()
         self._backwards_at_fetch = self.backwards
         self._key = key
         self.fetches += 1

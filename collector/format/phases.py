@@ -13,8 +13,8 @@ may recover the log of an older one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 PALETTE: Mapping[str, tuple[str, str]] = {
@@ -120,6 +120,32 @@ PHASES: tuple[Phase, ...] = (
         group="update",
     ),
 )
+
+_OF_INFERENCE: Mapping[str, str] = {
+    "gap": "Between the start and the first known call, and between calls of models.",
+    "forward": "From the call of the outermost module to its end.",
+    "tail": "After the last forward: what the script does with the result, until the next batch is asked for.",
+}
+"""Meanings of phases in a run that only infers."""
+_PASSED: Mapping[str, tuple[str, ...]] = {
+    "batch": ("gap", "data_wait", "h2d", "forward", "communication", "tail"),
+    "call": ("forward", "communication"),
+}
+"""Phases that a batch or a call of inference passes through."""
+
+
+def list_phases(noun: str, present: Collection[str] = ()) -> tuple[Phase, ...]:
+    """Return the phases that a step called `noun` passes through, and those that are `present` all the same."""
+    if noun not in _PASSED:
+        return PHASES
+    return tuple(
+        replace(
+            phase, meaning=_OF_INFERENCE.get(phase.name, phase.meaning).replace("training thread", "recorded thread")
+        )
+        for phase in PHASES
+        if phase.name in _PASSED[noun] or phase.name in present
+    )
+
 
 PHASE_NAMES: tuple[str, ...] = tuple(phase.name for phase in PHASES)
 PHASE_LABELS: dict[str, str] = {phase.name: phase.label for phase in PHASES}

@@ -30,7 +30,7 @@ from collector.format.schema.reading import read_small_text
 from collector.format.schema.tables import TABLES
 from collector.format.schema.wording import format_number_of
 from collector.format.standstills import Standstill, mark_standstills, read_standstills
-from collector.format.steps import StepRows, count_as_steps, mark_reading
+from collector.format.steps import NOUN_COLUMNS, StepRows, count_as_steps, mark_reading
 from collector.format.stored_files import arrow_schema, name_damage
 
 if TYPE_CHECKING:
@@ -181,8 +181,12 @@ def mark_steps(rank: RankRun, steps: pa.Table) -> pa.Table:
 
 
 def read_step_rows(rank: RankRun, columns: Sequence[str] | None = None) -> StepRows:
-    """Read a rank's table `steps`, for a training or an inference run. Raises as `RankRun.table` does."""
-    return count_as_steps(rank.table("steps", columns))
+    """Read a rank's table `steps`, for a training or an inference run. Raises as `RankRun.table` does.
+
+    With `columns`, those that tell the noun of a row are read, too.
+    """
+    wanted = None if columns is None else tuple(dict.fromkeys((*columns, *NOUN_COLUMNS)))
+    return count_as_steps(rank.table("steps", wanted))
 
 
 def describe_steps(rank: RankRun) -> str:

@@ -27,6 +27,9 @@ WARM_UP_RATIO = 1.25
 % of the later steps. So alternating short and long steps are no warm-up."""
 
 Reason = Literal["warm-up", "standstill", "detailed windows"]
+Noun = Literal["step", "batch", "call"]
+NOUN_COLUMNS = ("fetches", "markers")
+"""The columns of `steps` from which `StepRows.noun` tells a batch of inference from a call of the model."""
 _JUDGED = b"stepscope.warm_up_steps"
 _STOOD = b"stepscope.standstills"
 _READING = b"stepscope.reading"
@@ -356,9 +359,13 @@ class StepRows:
     infers: bool
 
     @property
-    def noun(self) -> Literal["step", "batch"]:
-        """The noun for a row of `steps` on pages."""
-        return "batch" if self.infers else "step"
+    def noun(self) -> Noun:
+        """The noun for a row of `steps` on pages. In an inference run a row is a batch if a loader or the script makes
+        batches, else a call of the model."""
+        if not self.infers:
+            return "step"
+        told = (self.steps[name] for name in NOUN_COLUMNS if name in self.steps.column_names)
+        return "batch" if any(pc.max(column.cast(pa.int64())).as_py() for column in told) else "call"
 
 
 @dataclass(frozen=True)

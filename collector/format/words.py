@@ -56,7 +56,7 @@ SIGNALS = (
         "phases",
         "points",
     ),
-    *("queues", "ranges", "resources", "sampler", "saving", "stacks", "stages", "steps", "threads"),
+    *("queues", "ranges", "resources", "sampler", "saving", "serving", "stacks", "stages", "steps", "threads"),
     *("torchdata", "triggers", "unused_gradients", "window", "workers"),
 )
 """The signals of a recording that a manifest can name."""

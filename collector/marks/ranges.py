@@ -7,12 +7,14 @@ import inspect
 import os
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, TypeVar
 
 from collector.edge import hide_frame
 from collector.format.schema.errors import RangeError
+from collector.format.schema.wording import CALL_RANGE, REQUEST_RANGE
 from collector.marks import outlet as outlets
 from collector.marks.outlet import Outlet, Trainer
 from collector.ring.mark_log import (
@@ -99,11 +101,12 @@ Entry = _Open | _OffBlock | None
 
 class _Local(threading.local):
     def __init__(self) -> None:
-        self.stack: list[Entry] = []
         self.thread = threading.get_native_id()
 
 
 _local = _Local()
+_stack: ContextVar[tuple[Entry, ...]] = ContextVar("stepscope ranges", default=())
+"""The open ranges of this thread, or of this task of asyncio: tasks that take turns on a thread do not mix theirs."""
 
 
 class Block:
@@ -116,19 +119,16 @@ class Block:
 
     def __enter__(self) -> None:
         outlet = outlets.current
-        _local.stack.append(_OFF_BLOCK if outlet is None else _open(outlet, self._name, UNKNOWN, _OFF_BLOCK))
+        _push(_OFF_BLOCK if outlet is None else _open(outlet, self._name, UNKNOWN, _OFF_BLOCK))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        stack = _local.stack
-        entry = stack.pop() if stack else _OFF_BLOCK
-        if entry is _OFF_BLOCK:
-            return
-        left_open = []
-        while not _is_block(entry):
-            left_open.append(entry)
-            entry = stack.pop() if stack else _OFF_BLOCK
+        stack = _stack.get()
+        at = next((at for at in reversed(range(len(stack))) if _is_block(stack[at])), -1)
+        entry = stack[at] if at >= 0 else _OFF_BLOCK
+        left_open = stack[: at if at >= 0 else None : -1]
+        _stack.set(stack[: max(at, 0)])
         for inner in left_open:
             if isinstance(inner, _Open):
                 inner.close(failed=True)
@@ -174,9 +174,11 @@ def record(name: str) -> Block:
 
     Ranges nest, separately on each thread. With a CUDA device, ranges are also NVTX ranges, and their device time is
     measured. In a run of inference that no loader feeds, each range named inference is a batch, and so is each range
-    for which `push_range` gets a batch number. While nothing is recorded, a range costs next to nothing.
-    Do not use ranges in coroutines that interleave, nor inside functions compiled by torch.compile, where a range
-    breaks the graph. Mark the call of the compiled function instead.
+    for which `push_range` gets a batch number. A range named request is a request: pages and reports state latency,
+    throughput, and the calls of a model inside of it. Requests may overlap, on threads and in coroutines. While nothing
+    is recorded, a range costs next to nothing.
+    Do not use ranges inside functions compiled by torch.compile, where a range breaks the graph. Mark the call of the
+    compiled function instead. With a CUDA device, ranges of coroutines that interleave have no useful device time.
 
     >>> with collector.record("augment"):
     ...     images = augment(images)
@@ -204,13 +206,13 @@ def push_range(name: str, batch_idx: int | None = None) -> None:
     """
     outlet = outlets.current
     if outlet is None:
-        _local.stack.append(None)
+        _push(None)
         return
     if not isinstance(name, str):
         raise RangeError(f"push_range() takes the name of a range, not {name!r}")
     if batch_idx is not None and not _is_count(batch_idx):
         raise RangeError(f"push_range({name!r}): batch_idx takes a number from 0 on, not {batch_idx!r}")
-    _local.stack.append(_open(outlet, name, UNKNOWN if batch_idx is None else int(batch_idx), None))
+    _push(_open(outlet, name, UNKNOWN if batch_idx is None else int(batch_idx), None))
 
 
 def pop_range(total_items: int | None = None, delete_range: bool = False) -> None:
@@ -220,7 +222,7 @@ def pop_range(total_items: int | None = None, delete_range: bool = False) -> Non
     With `delete_range` the range and all ranges opened inside it are left out. Raise RangeError, and leave the range
     open, if no range is open, or items are given for a range without a batch.
     """
-    stack = _local.stack
+    stack = _stack.get()
     if not stack:
         if outlets.current is None:
             return
@@ -235,7 +237,11 @@ def pop_range(total_items: int | None = None, delete_range: bool = False) -> Non
             _check_items(entry, total_items)
         entry.close(UNKNOWN if total_items is None else int(total_items), drop=delete_range)
     if entry is not _OFF_BLOCK:
-        stack.pop()
+        _stack.set(stack[:-1])
+
+
+def _push(entry: Entry) -> None:
+    _stack.set((*_stack.get(), entry))
 
 
 def _open(outlet: Outlet, name: str, batch: int, otherwise: Entry) -> Entry:
@@ -245,13 +251,38 @@ def _open(outlet: Outlet, name: str, batch: int, otherwise: Entry) -> Entry:
             return otherwise
         outlet = begun
     try:
-        above = next((entry for entry in reversed(_local.stack) if isinstance(entry, _Open)), None)
+        above = _find_innermost()
         entry = _Open(outlet, name, batch, above if above is not None and above.log is outlet.log else None)
     except (OSError, RuntimeError) as error:
         outlets.give_up(outlet, error)
         return otherwise
     entry.is_block = otherwise is _OFF_BLOCK
     return entry
+
+
+def _find_innermost() -> _Open | None:
+    return next((entry for entry in reversed(_stack.get()) if isinstance(entry, _Open)), None)
+
+
+def add_call(began_ns: int, always: bool = False) -> None:
+    """Write a call of a model that began at `began_ns` and ends now, as a range inside of the open ranges. Without an
+    open request, write it only if `always` is True.
+    """
+    took_ns = perf_counter_ns() - began_ns
+    stack = _stack.get()
+    outlet = outlets.current
+    if outlet is None or not outlet.is_on or not (always or stack):
+        return
+    if not always and not any(isinstance(entry, _Open) and entry.name == REQUEST_RANGE for entry in stack):
+        return
+    try:
+        log, above = outlet.log, _find_innermost()
+        parent, number = (above.id, above.number) if above is not None and above.log is log else (NO_PARENT, NO_PARENT)
+        flags = ON_TRAINING_THREAD if outlet.is_training_thread else 0
+        place = (outlet.next_id(), parent, log.name(CALL_RANGE, number), _local.thread)
+        log.add(RANGE, Range(*place, began_ns, took_ns, UNKNOWN, UNKNOWN, outlet.step(), flags))
+    except (OSError, RuntimeError) as error:
+        outlets.give_up(outlet, error)
 
 
 def close_left_open(outlet: Outlet) -> list[str]:
@@ -282,7 +313,7 @@ def _is_count(value: object) -> bool:
 
 def _begin_child() -> None:
     """Forget the parent's open ranges in a forked process, so that the child does not write them, too."""
-    _local.stack[:] = [_OFF_BLOCK if _is_block(entry) else None for entry in _local.stack]
+    _stack.set(tuple(_OFF_BLOCK if _is_block(entry) else None for entry in _stack.get()))
     _local.thread = threading.get_native_id()
 
 

@@ -8,11 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.phases import PHASES
+from collector.format.phases import PHASES, list_phases
+from collector.format.schema.wording import form_plural
 from collector.format.steps import (
+    NOUN_COLUMNS,
     PERCENTILE_LABELS,
     SELECTED_COLUMNS,
     Distribution,
+    StepRows,
     count_as_steps,
     explain_left_out,
     read_integers,
@@ -22,7 +25,7 @@ from collector.format.steps import (
     train_steps,
 )
 
-STEP_COLUMNS = (*SELECTED_COLUMNS, *(f"{phase.name}_ns" for phase in PHASES))
+STEP_COLUMNS = (*SELECTED_COLUMNS, *NOUN_COLUMNS, *(f"{phase.name}_ns" for phase in PHASES))
 NO_STEPS = "No training step and no evaluation batch was recorded."
 _NO_WINDOW = "no detailed window ran. Record with Profiler(window=(10, 3))."
 Row = dict[str, Any]
@@ -99,7 +102,7 @@ def describe_host_operators(slices: pa.Table) -> str:
 def describe_each_step(steps: pa.Table) -> str:
     """Return as text the first _MOST_STEPS training steps with their phases, in ms; for an inference run, batches."""
     counted = count_as_steps(steps)
-    columns = {counted.noun: "step", "total": "duration_ns", **{phase.label: phase.column for phase in PHASES}}
+    columns = {counted.noun: "step", "total": "duration_ns", **_name_phases(counted)}
     rows = train_steps(counted.steps).select([*columns.values()]).to_pylist()
     return _render(f"{_name_rows(counted.noun)} one by one, in ms.", columns, rows, NO_STEPS, _MOST_STEPS)
 
@@ -153,8 +156,14 @@ def _spell(label: str, key: str, value: Any) -> str:
     return str(value) if key in _NUMBERS else f"{value or 0:,}"
 
 
+def _name_phases(counted: StepRows) -> dict[str, str]:
+    """Return the label and the column of each phase that the run can have, or has."""
+    sums = {phase.name: pc.sum(counted.steps[phase.column]).as_py() for phase in PHASES}
+    return {phase.label: phase.column for phase in list_phases(counted.noun, [name for name in sums if sums[name]])}
+
+
 def _name_rows(noun: str) -> str:
-    return "Training steps" if noun == "step" else "Evaluation batches"
+    return "Training steps" if noun == "step" else f"{form_plural(noun).capitalize()} of inference"
 
 
 def lay_out(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

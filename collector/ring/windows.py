@@ -99,7 +99,8 @@ def decode_order(word: int) -> Order:
 class WindowNote:
     """The note of a window. `ends_unix_ns` has the end of each of its steps.
 
-    `stall_ns` is the time for which opening the window and saving its trace held the training up.
+    `stall_ns` is the time for which opening the window and saving its trace held the training up. With `by_calls`, its
+    steps are calls of a model or batches, from before any training.
     """
 
     first_step: int
@@ -108,6 +109,7 @@ class WindowNote:
     ends_unix_ns: tuple[int, ...]
     stall_ns: int
     trigger: str = "option"
+    by_calls: bool = False
 
 
 def trace_file(events: Path, first_step: int) -> Path:

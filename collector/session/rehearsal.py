@@ -58,7 +58,9 @@ class CostSampler:
     def sample(self, step: int) -> bool:
         """Time one hook, if it is due after this step. Return whether `describe` should be saved now."""
         begun = time.perf_counter_ns()
-        if step < self._next_step or begun < self._next_ns or not self._run_log.is_mine():
+        if begun < self._next_ns or not self._run_log.is_mine():
+            return False
+        if 0 < self._next_step - step <= LATER_STEPS:  # more only where calls were counted, and the training begins now
             return False
         name = self._names[self._taken % len(self._names)]
         call, times = self._calls[name], self._times[name]
@@ -93,8 +95,7 @@ class CostSampler:
         count = min(len(times) for times in self._times.values())
         return {
             "hook_ns": timed,
-            "how": f"each hook was timed {count:,} times between steps of this run, and its median counts for each of "
-            "its calls",
+            "how": f"each hook was timed {count:,} times in this run, and its median counts for each of its calls",
         }
 
     def close(self) -> None:

@@ -67,11 +67,6 @@ _INPUT = (
     "more than {share} of the time lies outside of every known call. If that gap is your input, wrap it: "
     "for batch in stepscope.watch(batches)."
 )
-BATCHES_GUESSED = "batches_guessed"
-_BATCHES = (
-    "Nothing trains, and no loader feeds the model: each call of the model that was called first counts as a batch. "
-    'If a batch takes several calls, mark it: with collector.record("inference"), or push_range("batch", batch_idx=i).'
-)
 
 
 @dataclass
@@ -80,7 +75,7 @@ class Seen:
     `input_ns` the time that they waited for data.
 
     `gapped_steps` counts the steps that lie outside of known calls for more than UNSEEN_FRAC of their time.
-    `called_batches` counts the batches that are known only from a call of the model.
+    `batches_ns` is the time of all batches.
     """
 
     steps: int = 0
@@ -88,7 +83,7 @@ class Seen:
     input_ns: int = 0
     gapped_steps: int = 0
     batches: int = 0
-    called_batches: int = 0
+    batches_ns: int = 0
 
     def add(self, durations_ns: Ints, phases_ns: Ints) -> None:
         """Add training steps: `durations_ns` per step, `phases_ns` with a row per step and a column per phase."""
@@ -98,10 +93,10 @@ class Seen:
         self.input_ns += int(phases_ns[:, DATA_WAIT].sum())
         self.gapped_steps += int((outside_ns > UNSEEN_FRAC * durations_ns).sum())
 
-    def add_batch(self, is_called: bool) -> None:
-        """Add an evaluation batch. `is_called` is True if the batch is known only from a call of the model."""
+    def add_batch(self, duration_ns: int) -> None:
+        """Add an evaluation batch."""
         self.batches += 1
-        self.called_batches += is_called
+        self.batches_ns += duration_ns
 
     def list_warnings(self, is_over: bool) -> tuple[Warn, ...]:
         """Return warnings that training steps or data loading were not seen; empty if both were. `is_over` is True once
@@ -109,8 +104,6 @@ class Seen:
         """
         if is_over and not self.steps and not self.batches:
             return (Warn(STEPS_UNSEEN, NO_STEP_FOUND),)
-        if not self.steps and self.called_batches > 1:
-            return (Warn(BATCHES_GUESSED, _BATCHES),)
         if self.input_ns or self.steps < LEAST_STEPS or 2 * self.gapped_steps <= self.steps:
             return ()
         return (

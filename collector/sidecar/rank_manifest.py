@@ -85,7 +85,7 @@ def measure_overhead(
     processor.
 
     The cost of the hooks is None without their timings (in `timed`) or without steps. In `described`, `cost` holds the
-    number of hook calls in all training steps, and `mean_step_ns` the mean duration of the steady steps.
+    number of hook calls in all training steps, or in all batches of a run that only infers, and `mean_step_ns` the mean duration of the steady steps.
     """
     stall, cost = sum(window.stall_ns for window in windows), described.get("cost", {})
     steps, hooks = cost.get("steps", 0), timed.get("hook_ns")

@@ -107,9 +107,16 @@ class ForwardSignal(Signal):
         inside, is_root, end = self._context.in_backward, self._is_root, self._end_discovery
         grad, compiling = torch.is_grad_enabled, torch.compiler.is_compiling
         watchers, show, numbers = self._context.module_watchers, self._show, self._numbers
+        callers, elsewhere, began = self._context.call_watchers, self._context.elsewhere, [0]
 
         def before(module: Any, args: Any) -> None:
-            if compiling() or get_ident() != thread[0] or inside[0]:
+            if compiling():
+                return
+            if get_ident() != thread[0]:
+                other = elsewhere[0]
+                if other is None or other.starts(depth[0]):
+                    return
+            if inside[0]:
                 return
             if not depth[0]:
                 if not is_root(type(module)):
@@ -117,7 +124,8 @@ class ForwardSignal(Signal):
                         show(module)
                     return
                 steps.idle_fetches = 0
-                words[following() & mask] = now() + FORWARD_START
+                began[0] = now()
+                words[following() & mask] = began[0] + FORWARD_START
                 if not grad():
                     words[following() & mask] = numbers[type(module)] + NO_GRAD
             depth[0] += 1
@@ -125,11 +133,20 @@ class ForwardSignal(Signal):
                 show(module)
 
         def after(module: Any, args: Any, output: Any) -> None:
-            if compiling() or get_ident() != thread[0] or inside[0] or not depth[0]:
+            if compiling():
+                return
+            if get_ident() != thread[0]:
+                other = elsewhere[0]
+                if other is not None:
+                    other.ends()
+                return
+            if inside[0] or not depth[0]:
                 return
             depth[0] -= 1
             if not depth[0]:
                 words[following() & mask] = now() + FORWARD_END
+                if callers:
+                    callers[0](began[0], module, (args, {}), output)
                 self._calls += 1
                 if self._calls >= CALLS_OF_DISCOVERY:
                     end()
@@ -195,7 +212,7 @@ class ForwardSignal(Signal):
         words, mask, following, thread, now, get_ident = bind(log)
         inside, without_gradients = self._context.in_backward, NO_GRAD + number
         grad, tracing = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
-        watchers = self._context.call_watchers
+        watchers, elsewhere = self._context.call_watchers, self._context.elsewhere
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
             # tracing() comes first: Dynamo must fold it to a constant before it sees a cell of this function.
@@ -203,7 +220,14 @@ class ForwardSignal(Signal):
                 return original(module, *args, **kwargs)
             try:
                 if depth[0] or inside[0] or get_ident() != thread[0]:
-                    return original(module, *args, **kwargs)
+                    other = elsewhere[0]
+                    if other is None or get_ident() == thread[0]:
+                        return original(module, *args, **kwargs)
+                    if other.starts(depth[0]):
+                        try:
+                            return original(module, *args, **kwargs)
+                        finally:
+                            other.ends()
                 depth[0] = 1
                 steps.idle_fetches = 0
                 began = now()

@@ -91,6 +91,7 @@ class StacksSignal(Signal):
             return
         self._post()
         context.occasions.append(self._look_again)
+        context.calls.occasions.append(self._look_again)
 
     def remove(self) -> None:
         self._context.stack_reader = 0

@@ -101,10 +101,10 @@ class LoaderSignal(Signal):
         words, mask, following, thread, now, get_ident = bind(log)
         reads, read_queues, number_batch, count = self._reads, _read_queues, _number_batch, count_samples
         starts, fail, Tensor = steps.fetch_starts, self._fail_queues, torch.Tensor
-        watchers = self._context.call_watchers
+        watchers, come_back = self._context.call_watchers, self._context.come_back
 
         def __next__(iterator: Any) -> Any:
-            if get_ident() != thread[0]:
+            if get_ident() != thread[0] and not come_back():
                 with unseen:
                     return original(iterator)
             try:

@@ -35,8 +35,8 @@ class MarksSignal(Signal):
     name = "ranges"
 
     def install(self, context: SignalContext) -> None:
-        self._context, steps = context, context.steps
-        self._outlet = Outlet(context.events, context.log.thread, lambda: steps.ended + 1)
+        self._context, steps, calls = context, context.steps, context.calls
+        self._outlet = Outlet(context.events, context.log.thread, lambda: (steps.ended or calls.ended) + 1)
         self._outlet.with_pipeline = context.options.data_pipeline
         self._outlet.trainer = TrainingInput(context)
         if torch is not None and torch.cuda.is_available():

@@ -1,4 +1,5 @@
-"""Record detailed windows: short Kineto sessions in the training process, opened and closed at the ends of steps.
+"""Record detailed windows: short Kineto sessions in the training process, opened and closed at the ends of steps, or
+at the ends of calls of a model where nothing trains.
 
 The raw trace goes to `events/`; the sidecar turns it into tables (`collector.sidecar.assemblers.window`). A session of
 the user has priority: Stepscope never disturbs it, and a user session that starts inside a window ends the window.
@@ -20,7 +21,9 @@ import torch
 from torch.autograd import profiler as autograd_profiler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from collector.context.calls import MANY_CALLS, SURE_CALLS, has_optimizer
 from collector.context.hooks import Undo
+from collector.context.quiet import leave_out_lines
 from collector.context.signals import Signal, SignalContext
 from collector.edge import unseen
 from collector.format.schema.modes import restrict
@@ -40,13 +43,11 @@ from collector.ring.windows import (
 from collector.ring.words import ORDER_SLOT, WINDOW_SLOT
 
 _TOO_EARLY = (
-    "The run ended after step {ended}, before the detailed window that was to open at step {first}; "
+    "The run ended after {noun} {ended}, before the detailed window that was to open at {noun} {first}; "
     "choose an earlier one, such as window=(2, 3)."
 )
-_NO_STEP = (
-    "A detailed window opens at a training step, and the run had none. Where it only infers, call step() of the Profiler "
-    "after each batch."
-)
+_NO_STEP = "No detailed window opened: the run had no training step and no call of a model."
+_NO_CALL = "The thread on which the detailed window opened, before call {window.first_step}, made no further call."
 _BUSY = (
     "Another profiler was at work when step {step} began and did not end in time, so no detailed window was taken. "
     "Stop it, or choose other steps with the option `window`."
@@ -63,8 +64,6 @@ _OLDER_MEMORY = b"Memory block of unknown size was allocated before"
 # What Kineto prints of a first session that another thread starts than the one that imported torch. It records all the same.
 _OTHER_THREAD = b"External init callback must run in same thread"
 _KINETO_LEVEL, _SILENT = "KINETO_LOG_LEVEL", "99"
-_STDERR = 2
-_MOST_HELD_BYTES = 1 << 20
 # The functions that a profiler session of the user's code calls when it is prepared and started, through any interface.
 _COMING = ("_prepare_profiler", "_enable_profiler", "_enable_profiler_legacy")
 
@@ -83,6 +82,8 @@ class WindowSignal(Signal):
         self._switching: int | None = None
         self._foreign = 0
         self._boundary_ns = 0
+        self._last_call = 0
+        self._has_optimizer = False
         self._undo = Undo()
         self._of_thread = threading.local()
 
@@ -99,6 +100,7 @@ class WindowSignal(Signal):
         self._watch_others()
         self._silence_kineto()
         context.occasions.append(self._on_occasion)
+        context.calls.occasions.append(self._on_occasion)
         self._attend()
 
     def resume(self) -> None:
@@ -114,8 +116,9 @@ class WindowSignal(Signal):
 
     def remove(self) -> None:
         if self._plan is not None and self._busy_for is not self._plan:
-            ended = self._context.steps.ended
-            reason = _TOO_EARLY.format(ended=ended, first=self._plan.first) if ended else _NO_STEP
+            steps, calls = self._context.steps.ended, self._context.calls
+            ended, noun = (steps, "step") if steps else (calls.ended, calls.noun)
+            reason = _TOO_EARLY.format(ended=ended, first=self._plan.first, noun=noun) if ended else _NO_STEP
             self._context.set_signal(self.name, "unavailable", reason)
         try:
             self._close()
@@ -132,19 +135,65 @@ class WindowSignal(Signal):
         """Register for the end of every step, until no window remains to be opened or closed."""
         if self._on_boundary not in self._context.boundaries:
             self._context.boundaries.append(self._on_boundary)
+        if self._on_call not in self._context.calls.callbacks:
+            self._context.calls.callbacks.append(self._on_call)
+
+    def _on_call(self, ended: int) -> None:
+        """Go on by calls of a model or by batches, in a run that has not trained so far."""
+        window, calls = self._window, self._context.calls
+        if window is None and self._plan is None:
+            calls.callbacks.remove(self._on_call)
+        elif window is None or window.thread == threading.get_ident():
+            if window is not None:
+                window.by_calls = True
+            self._last_call = ended
+            self._advance(ended, by_calls=True)
+
+    def _surely_infers(self) -> bool:
+        """Return whether the run has made enough calls to count as one that only infers: more of them if there is an
+        optimizer, which a script makes before it trains.
+        """
+        calls = self._context.calls
+        if calls.ended >= MANY_CALLS:
+            return True
+        if self._has_optimizer or (calls.ended < SURE_CALLS and not calls.has_marks):
+            return False
+        self._has_optimizer = has_optimizer()
+        return not self._has_optimizer
+
+    def _forget_calls(self) -> None:
+        """Return to the plan of the option, because a run that took a window by calls trains after all. The window that
+        opened with the recording goes on and holds the first steps.
+        """
+        last, self._last_call = self._last_call, 0
+        if self._window is not None and self._window.first_step == 1:
+            self._window.by_calls = False
+            self._window.ends_unix_ns.clear()
+            return
+        self._close()
+        asked = self._context.options.window
+        self._plan = self._plan or Order(max(asked.first, last + 1), asked.count, "option")
+        self._attend()
 
     def _on_boundary(self, ended: int) -> None:
+        if self._last_call:
+            self._forget_calls()
         if self._window is None and self._plan is None:
             self._context.boundaries.remove(self._on_boundary)
             return
+        self._advance(ended)
+
+    def _advance(self, ended: int, by_calls: bool = False) -> None:
+        """Go on with the open window, or open the one that is due, at the end of step or call `ended`."""
         if self._window is not None:
             self._window.ends_unix_ns.append(time.time_ns())
-            if len(self._window.ends_unix_ns) >= self._window.plan.count or self._is_costly(self._window):
+            is_full = len(self._window.ends_unix_ns) >= self._window.plan.count
+            if (is_full or self._is_costly(self._window)) and (not by_calls or self._surely_infers()):
                 self._close()
         elif self._plan is not None and ended >= self._plan.first - 2:
             self._header[WINDOW_SLOT] = WINDOW_NEAR
             before_ns, self._boundary_ns = self._boundary_ns, time.perf_counter_ns()
-            if ended >= self._plan.first - 1:
+            if ended >= self._plan.first - 1 and (not by_calls or self._surely_infers()):
                 self._open(ended + 1, self._plan, self._boundary_ns - before_ns if before_ns else None)
 
     def _is_costly(self, window: _Window) -> bool:
@@ -168,6 +217,7 @@ class WindowSignal(Signal):
             self._window = _Window(step, plan, self._context.options, usual_ns)
         if self._window is None:  # Kineto refused to start
             return
+        self._window.by_calls = self._context.calls.ended > 0 and not self._context.calls.is_over
         self._of_thread.end = _EndOfThread(self._window, self._close_ended)
         if self._context.notes.signals.get(self.name, {}).get("state") == "unavailable":
             self._context.set_signal(self.name, "on")  # another profiler was in the way of an earlier window
@@ -189,7 +239,11 @@ class WindowSignal(Signal):
 
     def _save(self, window: _Window) -> None:
         with self._context.shielded(self.name), self._as_ours():
-            window.save(self._context.events)
+            if window.by_calls and not window.ends_unix_ns:  # its thread made no call in it
+                window.drop()
+                self._context.set_signal(self.name, "unavailable", _NO_CALL.format(window=window))
+            else:
+                window.save(self._context.events)
         self._of_thread.end = None
 
     def _close_elsewhere(self, window: _Window) -> None:
@@ -287,7 +341,7 @@ class _EndOfThread:
 
 class _Window:
     """One window: a Kineto session on the calling thread. `ends_unix_ns` are the ends of its steps so far on Kineto's
-    clock. `usual_ns` is the duration of the step before the window, None if unknown.
+    clock. `usual_ns` is the duration of the step before the window, None if unknown. `by_calls`: its steps are calls.
     """
 
     def __init__(self, step: int, plan: Order, options: Options, usual_ns: int | None = None) -> None:
@@ -298,6 +352,7 @@ class _Window:
         self.pid, self.thread = os.getpid(), threading.get_ident()
         self.ends_unix_ns: list[int] = []
         self.is_open = True
+        self.by_calls = False
         older = torch.empty(1, device="cpu") if options.memory else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -327,7 +382,7 @@ class _Window:
         self._stall_ns += time.perf_counter_ns() - before
         ends = tuple(self.ends_unix_ns)
         times = (self.start_unix_ns, end_unix_ns, ends, self._stall_ns)
-        write_window(events, WindowNote(self.first_step, *times, self.plan.trigger))
+        write_window(events, WindowNote(self.first_step, *times, self.plan.trigger, self.by_calls))
 
     def drop(self) -> None:
         self.is_open = False
@@ -372,44 +427,6 @@ def _choose_activities(options: Options) -> list[torch.profiler.ProfilerActivity
     if "device" in options.activities:
         wanted += [activity for activity in torch.profiler.supported_activities() if activity != known.CPU]
     return wanted or [known.CPU]
-
-
-@contextmanager
-def leave_out_lines(known: bytes) -> Iterator[None]:
-    """Filter out lines with `known` that C++ libraries write directly to the descriptor of stderr.
-
-    Other output of any thread is held in memory, and is written when the block ends. If the descriptor cannot be
-    redirected, for example because the script has closed it, nothing is filtered.
-    """
-    opened: list[int] = []
-    try:
-        _turn_aside(opened)
-        yield
-    finally:
-        _turn_back(opened, known)
-
-
-def _turn_aside(opened: list[int]) -> None:
-    """Redirect stderr to memory. Append two descriptors to `opened`: the old target, and the memory."""
-    if not hasattr(os, "memfd_create"):
-        return
-    with suppress(OSError):
-        opened.append(os.dup(_STDERR))
-        opened.append(os.memfd_create("stepscope stderr"))
-        os.dup2(opened[1], _STDERR)
-
-
-def _turn_back(opened: list[int], known: bytes) -> None:
-    if len(opened) == 2:
-        stderr, held = opened
-        os.dup2(stderr, _STDERR)
-        text = os.pread(held, _MOST_HELD_BYTES, 0)
-        kept = b"".join(line for line in text.splitlines(keepends=True) if known not in line)
-        with suppress(OSError):  # whoever read it is gone
-            while kept:
-                kept = kept[os.write(_STDERR, kept) :]
-    for number in opened:
-        os.close(number)
 
 
 SIGNAL = WindowSignal

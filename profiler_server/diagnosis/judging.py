@@ -36,7 +36,7 @@ from profiler_server.diagnosis.ranking import (
 from profiler_server.diagnosis.verdict import find_bound, say_limit, say_verdict
 from profiler_server.facts.case import Abstention, Case, Claim, Finding, Rule
 from profiler_server.facts.results import BoundBy, Diagnosis, Suggestion
-from profiler_server.format import form_plural, format_number_of
+from profiler_server.format import form_plural, format_number_of, speak_of
 
 Findings = list[tuple[Rule, Finding]]
 _TRACE_LONGER = "Trace longer: give torch.profiler.schedule a larger `active`, and call prof.step() after every step."
@@ -72,7 +72,8 @@ def _judge_steps(run: Run, rank: int) -> Diagnosis:
     except TableMissingError:
         case = None
     if case is not None:
-        return judge(case)
+        with speak_of(case.steps.noun):
+            return judge(case)
     if isinstance(find_end(run), Hang):
         silence = "Mend what holds the job; advice is about steps."
         return Diagnosis(BoundBy("unknown", None, None, 0.0), "", (), (), silence)
@@ -262,7 +263,8 @@ def _ask_for_steps(case: Case, steady: int) -> Abstention:
     missing = f"{more} ({MIN_STEPS} are needed, the run has {steady})"
     if case.is_imported:
         return Abstention("all", f"{more} ({MIN_STEPS} are needed, the trace has {steady})", _TRACE_LONGER)
-    more_of = "run more batches" if case.steps.noun == "batch" else "train for more steps"
+    noun = case.steps.noun
+    more_of = "train for more steps" if noun == "step" else f"run more {form_plural(noun)}"
     return Abstention("all", missing, f"Record longer: {more_of} before analyse().")
 
 

@@ -41,10 +41,10 @@ class RankFigures:
 
 
 def find_noun(ranks: Sequence[RankFigures]) -> str:
-    """Return the word for what the figures of all ranks together are means over: "batch" if all ranks with figures
-    only infer, else "step"."""
+    """Return the word for what the figures of all ranks together are means over: that of every rank with figures, else
+    "step"."""
     nouns = {rank.noun for rank in ranks if rank.steps}
-    return "batch" if nouns == {"batch"} else "step"
+    return nouns.pop() if len(nouns) == 1 else "step"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from profiler_server.analysis.ranks.ranks import summarize_some
 from profiler_server.analysis.selection import choose_ranks, spell_numbers
 from profiler_server.diagnosis.clock_sentences import describe_clocks
 from profiler_server.facts.results import OperatorRow
-from profiler_server.format import format_count, format_duration, format_number_of
+from profiler_server.format import format_count, format_duration, format_number_of, reword
 from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy
 from profiler_server.timeline.cache import find_timelines
 from profiler_server.timeline.search import NameTotal, list_longest
@@ -204,7 +204,7 @@ def _count_slices(timeline: Timeline) -> Stat:
     drawn = sum(index.derived_rows)
     if not index.table_rows or not drawn:
         return Stat("Slices", format_count(index.slices), over)
-    more = f"; {format_count(drawn)} more drawn for steps, phases and busy time"
+    more = f"; {format_count(drawn)} more drawn for {reword('steps')}, phases and busy time"
     return Stat("Slices", format_count(index.table_rows), over + more)
 
 

@@ -13,10 +13,12 @@ from collector.format.steps import summarize_steps
 from collector.hangs.live import Standing
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.ranks.ends import Hang
+from profiler_server.analysis.steps.requests import summarize_requests
 from profiler_server.diagnosis.end_sentences import list_attempt_lines, recall_standstills, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.diagnosis.request_sentences import say_latency
 from profiler_server.facts.results import Diagnosis
-from profiler_server.format import say_gain
+from profiler_server.format import format_number_of, say_gain
 from profiler_server.report.text import NOTHING_PAYS
 
 
@@ -33,12 +35,18 @@ def write_brief(run: Run, rank: int | None = None) -> list[str]:
         return [found.sentence]
     stood = recall_standstills(run.read_rank(each) for each in run.ranks)
     attempts = list_attempt_lines(run)
-    lines = [*_say(chosen, found), stood]
+    lines = [*_say(chosen, found), _say_requests(chosen), stood]
     if found.end and found.limit:
         lines.insert(0, found.end)
     if say_attempts(attempts) not in lines[0]:
         lines.append(say_attempts(attempts))
     return [line for line in (*lines, *spell_reports(attempts)) if line]
+
+
+def _say_requests(rank: RankRun) -> str:
+    """Return a line on the latency of requests; "" without requests, or if they cannot be read."""
+    found = attempt(lambda: summarize_requests(rank))
+    return f"{format_number_of(found.count, 'request')}: {say_latency(found)}." if found is not None else ""
 
 
 def _judge(run: Run, rank: int) -> Diagnosis:

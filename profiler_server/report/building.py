@@ -30,6 +30,7 @@ from profiler_server.analysis.recorded_facts import read_completeness
 from profiler_server.analysis.stacks.stacks import read_stacks
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
+from profiler_server.analysis.steps.requests import summarize_other_calls, summarize_requests
 from profiler_server.analysis.steps.start_up import measure_start_up
 from profiler_server.analysis.steps.tokens import measure_tokens
 from profiler_server.diagnosis.judging import diagnose
@@ -158,6 +159,7 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
     phases = read("its phases", lambda: summarize_phases(steps) if steps is not None else ())
     return {
         "rank": rank.rank,
+        "unit": noun,
         "completeness": read_completeness(rank.manifest.facts),
         "steps": read("the figures of its steps", lambda: _report_steps(steps, noun)) or _report_steps(None),
         **(slow or {"outliers": [], "interruptions": []}),
@@ -169,6 +171,8 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
         "device": spell_out(read("its device", lambda: summarize_device(rank))),
         "operators": spell_out(read("its operators", lambda: summarize_operators(rank)) or ()),
         "kernels": spell_out(read("its kernels", lambda: summarize_kernels(rank)) or ()),
+        "requests": spell_out(read("its requests", lambda: summarize_requests(rank))),
+        "other_calls": spell_out(read("its calls on other threads", lambda: summarize_other_calls(rank))),
         "stacks": read("its stacks", lambda: _report_stacks(rank)),
         "loaders": read("its loaders", lambda: _report_loaders(rank)) or [],
         "queues": spell_out(read("its queues", lambda: summarize_queues(rank)) or ()),

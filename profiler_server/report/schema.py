@@ -26,6 +26,8 @@ PARTS: Mapping[str, str] = {
     "KernelRow": "name count total_ns mean_ns min_ns max_ns",
     "Part": "name samples functions",
     "NamedFunction": "function caller file line samples share_frac low_frac high_frac is_own_line",
+    "Requests": "count failed left_out duration_ns per_s most_at_once threads calls_mean calls_max call_ns",
+    "OtherCalls": "count duration_ns",
     "QueueSummary": "name capacity mean_depth usage_frac empty_frac samples",
     "StageSummary": "name replicas count mean_ns busy_frac input_wait_frac output_wait_frac loader",
     "StartUp": "total_ns is_process samples parts",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collector.edge import Edge, attempt
-from collector.format.phases import PHASE_LABELS
+from collector.format.phases import PHASE_LABELS, list_phases
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.steps import (
@@ -22,15 +22,18 @@ from profiler_server.analysis.operators.kernels import name_kernels
 from profiler_server.analysis.ranks.collectives import find_slow_call, summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.replay.critical import find_critical_path
+from profiler_server.analysis.steps.requests import summarize_other_calls, summarize_requests
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.end_sentences import list_attempt_lines, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_unread
 from profiler_server.diagnosis.readings import say_completeness, say_host_waits
+from profiler_server.diagnosis.request_sentences import describe_requests, say_latency
 from profiler_server.facts.results import Diagnosis
 from profiler_server.facts.steps import Held, NamedFunction
 from profiler_server.format import (
     clean_name,
+    form_plural,
     format_bytes,
     format_change,
     format_duration,
@@ -38,8 +41,8 @@ from profiler_server.format import (
     format_phase_shares,
     format_ranks,
     format_share,
+    reword,
     say_gain,
-    shorten_middle,
 )
 from profiler_server.report.outcome import list_outcome_lines
 from profiler_server.report.useful import list_useful_lines
@@ -152,14 +155,17 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
         f"  {noun:<9} {_render_times(steps['duration_ns'], noun)}",
         *([f"            {steps['percentiles_missing']}"] if steps["percentiles_missing"] else []),
     ]
+    lines += _render_requests(run.rank(rank["rank"]), noun)
     shares = format_phase_shares({phase["name"]: phase["share_frac"] for phase in rank["phases"]})
+    present = {phase["name"] for phase in rank["phases"] if phase["mean_ns"]}
+    known = {phase.name for phase in list_phases(noun, present)}
     means_ns = {phase.name: phase.mean_ns for phase in summarize_phases(rows.steps)}  # not rounded yet, as on the pages
-    for phase in rank["phases"]:
+    for phase in (phase for phase in rank["phases"] if phase["name"] in known):
         bar = "#" * round(40 * phase["share_frac"])
         label, mean = PHASE_LABELS.get(phase["name"], phase["name"]), format_duration(means_ns[phase["name"]])
         lines.append(f"  {label:<28} {mean:>9}  {shares[phase['name']]:>7}  {bar}".rstrip())
     lines += list_useful_lines(run.rank(rank["rank"]), rows.steps, noun)
-    slow = [*_render_stacks(rank["stacks"], shares), *_render_slow_steps(rank)]
+    slow = [*_render_stacks(rank["stacks"], shares, noun), *_render_slow_steps(rank)]
     return "\n".join(
         [
             *lines,
@@ -203,7 +209,7 @@ _DOING = {
 }
 
 
-def _render_stacks(report: Mapping[str, Any] | None, phase_shares: Mapping[str, str]) -> list[str]:
+def _render_stacks(report: Mapping[str, Any] | None, phase_shares: Mapping[str, str], noun: str) -> list[str]:
     """Return a line for each function with a large share of a phase or stage. `phase_shares` has texts by phase."""
     if report is None:
         return []
@@ -211,7 +217,7 @@ def _render_stacks(report: Mapping[str, Any] | None, phase_shares: Mapping[str, 
     for part in report["phases"]:
         label = PHASE_LABELS.get(part["name"], part["name"])
         whole = phase_shares.get(part["name"], "")
-        lines += _render_part(f"{label} ({whole} of the step)" if whole else label, part)
+        lines += _render_part(f"{label} ({whole} of the {noun})" if whole else label, part)
     for part in report["stages"]:
         lines += _render_part("read and transform" if part["name"] == "fetch" else part["name"], part)
     return lines
@@ -256,6 +262,21 @@ def _render_evaluation(rank: dict[str, Any], run: Run) -> list[str]:
     return [f"  evaluation: {text} ({format_share(found.share_frac)} of the recorded time)"]
 
 
+def _render_requests(rank: RankRun, noun: str) -> list[str]:
+    """Return lines on the latency of requests, and of the calls in them and on other threads."""
+    lines: list[str] = []
+    with Edge(lambda error: None):  # a warning of the report says why
+        found, others = summarize_requests(rank), summarize_other_calls(rank)
+        if found is not None:
+            lines.append(f"  request   {say_latency(found)}; {describe_requests(found)}")
+        if others is not None and others.duration_ns is not None:
+            median = format_duration(others.duration_ns.p50)
+            lines.append(
+                f"  {format_number_of(others.count, 'call')} on other threads, median {median}, in no {noun} here"
+            )
+    return lines
+
+
 def _render_slow_steps(rank: dict[str, Any]) -> list[str]:
     lines = []
     for entry in rank["interruptions"][:_MOST_HELD]:
@@ -265,7 +286,7 @@ def _render_slow_steps(rank: dict[str, Any]) -> list[str]:
         share = "" if entry["share_frac"] is None else f" ({format_share(entry['share_frac'])} of the recorded time)"
         lines.append(f"  held up by {name}: {times}, {format_duration(entry['total_ns'])} in all{share}{longest}")
     slow = rank["outliers"][:_MOST_SLOW]
-    return lines + [f"  slow step {e['step']}: {e['ratio']:.1f}× the median; {e['text']}" for e in slow]
+    return lines + [f"  slow {rank['unit']} {e['step']}: {e['ratio']:.1f}× the median; {e['text']}" for e in slow]
 
 
 def _explain_no_steps(rank: dict[str, Any], run: Run) -> str:
@@ -284,20 +305,21 @@ def _render_pipeline(rank: dict[str, Any]) -> list[str]:
     if len(feeding) < 2:
         of = {}
     else:
-        lines.append(f"  {len(feeding)} loaders feed the steps, which wait longest for loader {feeding[0]['loader']}")
+        fed = f"feed the {form_plural(rank['unit'])}, which wait longest for loader {feeding[0]['loader']}"
+        lines.append(f"  {len(feeding)} loaders {fed}")
     inline = {entry["loader"] for entry in rank["loaders"] if not entry["num_workers"]}
     lines += [
         f"  stage {stage['name']}{of.get(stage['loader'], '')}: {format_duration(stage['mean_ns'])} per batch, "
-        f"{_say_busy(stage, stage['loader'] in inline)}"
+        f"{_say_busy(stage, stage['loader'] in inline, rank['unit'])}"
         for stage in rank["stages"]
     ]
     return lines
 
 
-def _say_busy(stage: dict[str, Any], is_inline: bool) -> str:
+def _say_busy(stage: dict[str, Any], is_inline: bool, noun: str) -> str:
     share = format_share(stage["busy_frac"])
     if is_inline:
-        return f"{share} of the step, in the training process"
+        return reword(f"{share} of the step, in the training process", noun)
     return f"busy {share} of {format_number_of(stage['replicas'], 'replica')}"
 
 

@@ -79,7 +79,7 @@ class Setup:
 @dataclass(frozen=True)
 class Headline:
     """The headline figures of a run. `steps` is the number of training steps of the rank with most steps. In a run that
-    only infers, it is the number of batches, and `noun` is batch.
+    only infers, it is the number of batches or calls, and `noun` is batch or call.
 
     `step_p50_ns` and `data_wait_frac` cover the averaged steps (no warm-up, no detailed window). Both are None without
     such steps.
@@ -162,7 +162,7 @@ def read_headline(run: Run) -> Headline:
         step_p50_ns=times.p50 if times is not None else None,
         data_wait_frac=sum(steps.data_wait_ns for steps in read) / total_ns if total_ns and tells else None,
         is_recovered=_is_recovered(run, ranks),
-        noun="batch" if any(steps.infers for steps in read) else "step",
+        noun=next((steps.noun for steps in read if steps.noun != "step"), "step"),
         step_noise_ns=measure_noise(durations.astype(np.float64)),
         step_mean_ns=times.mean if times is not None else None,
         stands_still=say_stand(run, ranks),
@@ -236,7 +236,7 @@ class _Steps:
     count: int
     duration_ns: npt.NDArray[np.int64]
     data_wait_ns: int
-    infers: bool
+    noun: str
     tells_waits: bool
 
 
@@ -250,4 +250,4 @@ def _read_steps(run: Run, rank: int) -> _Steps | None:
     selection = select_steps(rows.steps)
     wait = read_integers(train_steps(rows.steps), "data_wait_ns")
     kept = selection.kept
-    return _Steps(len(selection.step), selection.duration_ns[kept], int(wait[kept].sum()), rows.infers, tells)
+    return _Steps(len(selection.step), selection.duration_ns[kept], int(wait[kept].sum()), rows.noun, tells)

@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from profiler_server import format as figures
 from profiler_server.analysis.operators.kernels import shorten_kernel
+from profiler_server.format import reword
 from profiler_server.web.links import Links
 
 CHECK_INTERVAL_S = 1.0
@@ -119,6 +120,7 @@ class Templates:
             lstrip_blocks=True,
         )
         self.environment.globals["links"] = links
+        self.environment.globals["word"] = reword
         self.environment.filters.update(
             duration=figures.format_duration,
             gain=figures.say_gain,
@@ -174,5 +176,13 @@ def format_clock(unix_ns: int | None) -> str:
     """Return a moment as `2026-11-21 02:44:12 UTC`; n/a for None or a moment outside the calendar."""
     try:
         return figures.ABSENT if unix_ns is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix_ns / 1e9))
+    except (OverflowError, ValueError, OSError):
+        return figures.ABSENT
+
+
+def format_day(unix_ns: int) -> str:
+    """Return a moment as `21 Nov`, in UTC; n/a outside the calendar."""
+    try:
+        return time.strftime("%d %b", time.gmtime(unix_ns / 1e9)).lstrip("0")
     except (OverflowError, ValueError, OSError):
         return figures.ABSENT

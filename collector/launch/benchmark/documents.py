@@ -26,11 +26,11 @@ from collector.launch.benchmark.figures import (
     read_calls,
     summarize_samples,
 )
-from collector.sidecar.coverage_warnings import BATCHES_GUESSED, INPUT_UNSEEN, STEPS_UNSEEN
+from collector.sidecar.coverage_warnings import INPUT_UNSEEN, STEPS_UNSEEN
 
 PROCESS_FILE = "benchmark.json"
 MEAN_FILE = "benchmark_mean.json"
-_ON_STEPS = (STEPS_UNSEEN, INPUT_UNSEEN, BATCHES_GUESSED)
+_ON_STEPS = (STEPS_UNSEEN, INPUT_UNSEEN)
 _METHOD = {"measurement_unit": "milliseconds", "std": "population", "percentiles": "linear between closest ranks"}
 
 

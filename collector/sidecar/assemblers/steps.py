@@ -31,6 +31,7 @@ from collector.sidecar.steps.steady import Ints, Steady, SteadyFeed
 STEPS_WITH_PHASES = 5_000
 """Number of rows of `steps`, from the first on, that get rows of `phases`. Later rows get them only in detailed
 windows."""
+_HOOKS = ("fetch", "forward", "backward", "update", "zero")
 _FETCH_COLUMNS = ("step", "index", "loader", "epoch", "batch", "start_ns", "duration_ns", "samples")
 _QUEUE_COLUMNS = ("step", "start_ns", "loader", "word", "batch")
 
@@ -57,7 +58,7 @@ class StepsAssembler(Assembler):
         self._seen = Seen()
         self._is_over = False
         self._ended = 0
-        self._calls = dict.fromkeys(("fetch", "forward", "backward", "update", "zero"), 0)
+        self._calls = dict.fromkeys(_HOOKS, 0)
         self._reader: WordReader | None = None
         self._log_file = self._copy = events_path(rank_folder) / WORDS_FILE
         self._machine = StepMachine(self._add)
@@ -113,9 +114,21 @@ class StepsAssembler(Assembler):
         return {
             "facts": {"moment": moment} if moment else {},
             "events_lost": self._lost,
-            "cost": {"calls": self._calls, "steps": self._seen.steps, "train_ns": self._seen.train_ns},
+            "cost": self._describe_cost(),
             "warnings": warn_of_lost_steps(steps, self._seen.steps) + self._seen.list_warnings(self._is_over),
         }
+
+    def _describe_cost(self) -> dict[str, Any]:
+        """Return how often hooks were called in the steps, and the steps' number and time. Without training, batches
+        are the steps.
+        """
+        seen = self._seen
+        steps, time_ns = (seen.steps, seen.train_ns) if seen.steps else (seen.batches, seen.batches_ns)
+        return {"calls": self._calls, "steps": steps, "train_ns": time_ns}
+
+    def has_trained(self) -> bool:
+        """Return whether a training step has ended."""
+        return self._machine.state.step > 0
 
     def read_moment(self) -> Moment | None:
         """Return the state of the training thread at the last read of the log; None in a pause, or if nothing is
@@ -155,8 +168,9 @@ class StepsAssembler(Assembler):
         self._feed = SteadyFeed(self._machine, self._add_steady)
         self._index = state["index"]
         self._lost_before = state["lost"]
-        # Version 0.1.0 kept two of the sums.
-        self._seen = Seen(**state.get("seen") or {"steps": state["train_steps"], "train_ns": state["train_ns"]})
+        # Version 0.1.0 kept two of the sums; other versions had one more.
+        seen = state.get("seen") or {"steps": state["train_steps"], "train_ns": state["train_ns"]}
+        self._seen = Seen(**{name: value for name, value in seen.items() if name in Seen.__dataclass_fields__})
         self._calls = dict(state["calls"])
         self._collectives.restore(state)
 
@@ -236,8 +250,13 @@ class StepsAssembler(Assembler):
             self._rows["phases"] += self._list_phases(done)
         self._look_for_loaders({sample.loader for sample in done.row.queues})
         if done.kind == "eval":
-            self._seen.add_batch(not (done.row.counters.fetches or done.markers))
+            self._seen.add_batch(done.end - done.row.start)
+            if not done.step:
+                self._count(done, 1)
+                self._calls["call"] = self._calls.get("call", 0) + done.row.counters.forwards
         elif done.kind == "train":
+            if not self._seen.steps:
+                self._calls = dict.fromkeys(self._calls, 0)  # those of batches that came before the training
             self._seen.add(np.array([done.end - done.row.start]), np.array([done.row.sums()]))
             self._count(done, 1)
         if self._data_pipeline:
@@ -249,7 +268,7 @@ class StepsAssembler(Assembler):
     def _count(self, done: Done, steps: int) -> None:
         counters = done.row.counters
         numbers = (counters.fetches, counters.forwards, counters.backwards, counters.updates, counters.zeros)
-        for name, number in zip(self._calls, numbers, strict=True):
+        for name, number in zip(_HOOKS, numbers, strict=True):
             self._calls[name] += number * steps
 
     def _describe_step(self, done: Done) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from collector.format.schema.layout import events_path
-from collector.format.schema.wording import format_percent
+from collector.format.schema.wording import form_plural, format_percent
 from collector.notes import WORDS_FILE, read_notes
 from collector.ring.clock import Clock
 from collector.ring.windows import Order, read_order, send_order
@@ -87,6 +87,7 @@ class StepWatch:
     """
 
     def __init__(self) -> None:
+        self.noun = "step"
         self._seen = 0
         self._after_window = 0
         self._recent: deque[int] = deque(maxlen=_RECENT)
@@ -124,7 +125,9 @@ class StepWatch:
             self._median_ns, self._renew_in = median(recent), _RENEW
         if not is_long:
             return None
-        return Finding("outlier", step.step, f"step {step.step} took {duration / usual:.1f}× the median before it")
+        return Finding(
+            "outlier", step.step, f"{self.noun} {step.step} took {duration / usual:.1f}× the median before it"
+        )
 
     def _judge_wait(self, step: Step) -> Finding | None:
         """Return a finding once enough steps in a row waited for data for most of their time. Each such series gives
@@ -144,13 +147,23 @@ class StepWatch:
             return None
         self._is_starved = True
         share = stretch.wait_ns / stretch.total_ns
-        text = f"steps {stretch.first} to {step.step} waited for data for {format_percent(share)} of their time"
+        text = f"{form_plural(self.noun)} {stretch.first} to {step.step} waited for data for {format_percent(share)} of their time"
         return Finding("starvation", step.step, text)
 
 
 MOST_WINDOWS = 5
 LEAST_APART_NS = 300_000_000_000
-_COLUMNS = ("kind", "step", "start_ns", "duration_ns", "data_wait_ns", "loader_start_ns", "detailed")
+_COLUMNS = (
+    "kind",
+    "step",
+    "start_ns",
+    "duration_ns",
+    "data_wait_ns",
+    "loader_start_ns",
+    "detailed",
+    "fetches",
+    "markers",
+)
 _TAKEN_AFTER = 2
 """Number of calls of `watch` with rows of `steps`, after which the training thread has surely read an order."""
 _log = logging.getLogger("stepscope")
@@ -159,7 +172,7 @@ _log = logging.getLogger("stepscope")
 class TriggerAssembler(Assembler):
     """Orders a detailed window at each finding, at most one in five minutes and five in a run; makes no table."""
 
-    kept = ("sent",)
+    kept = ("sent", "calls")
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
@@ -171,6 +184,7 @@ class TriggerAssembler(Assembler):
         self._is_on = bool(notes.options.get("triggers", True)) and self._count > 0 and not notes.finished
         self._log_file = events_path(rank_folder) / WORDS_FILE
         self._watch = StepWatch()
+        self._calls = 0
         self._sent: list[dict[str, Any]] = []
         self._last_serial = 0
         self._hold = 0
@@ -188,13 +202,24 @@ class TriggerAssembler(Assembler):
             return
         self._see_orders()
         for row in rows.select(_COLUMNS).to_pylist():
-            if row["kind"] != "train":
+            number = self._number(row)
+            if number is None:
                 continue
             waits, starts = row["data_wait_ns"], row["loader_start_ns"] > 0
-            finding = self._watch.see(Step(row["step"], row["duration_ns"], waits, starts, row["detailed"]))
+            finding = self._watch.see(Step(number, row["duration_ns"], waits, starts, row["detailed"]))
             if finding is not None:
                 self._order(finding, row["start_ns"] + row["duration_ns"])
         self._see_lines(rows)
+
+    def _number(self, row: dict[str, Any]) -> int | None:
+        """Return the number of a training step, or of a batch or call before any training; None for other rows."""
+        if row["kind"] == "eval" and not row["step"]:
+            self._calls += 1
+            self._watch.noun = "batch" if row["fetches"] or row["markers"] else "call"
+            return self._calls
+        if row["kind"] == "train" and self._calls:
+            self._calls, self._watch = 0, StepWatch()  # what came before the training tells nothing of its steps
+        return int(row["step"]) if row["kind"] == "train" else None
 
     def describe(self) -> dict[str, Any]:
         return {"facts": {"triggers": self._sent}} if self._sent else {}
@@ -206,7 +231,8 @@ class TriggerAssembler(Assembler):
         if not rows.num_rows or any(sent["trigger"] == "lines" for sent in self._sent):
             return
         step, at_ns = (rows[name][-1].as_py() for name in ("step", "start_ns"))
-        if step is not None and step >= self._from_step and self._misses_lines():
+        step = step or self._calls
+        if step >= self._from_step and self._misses_lines():
             self._order(Finding("lines", step, "the lines that take the time are in no window"), at_ns)
 
     def _see_orders(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from collector.ring.windows import WindowNote, find_windows, read_window, trace_
 from collector.sidecar.assembler import Assembler
 
 TABLES = ("operators", "kernels", "slices", "tracks", "counters", "memory", "collectives")
+REVISED = ("operators", "kernels", "slices", "memory")
 _REFERENCES = ("id", "parent", "launched_by")
 AUTOGROUP = Path("/proc/self/autogroup")
 _LIGHT, _USUAL = "7", "0"
@@ -57,7 +58,7 @@ def _weighing_less() -> Iterator[None]:
 
 
 class WindowAssembler(Assembler):
-    kept = ("failed", "tracks", "slices", "counts", "lost")
+    kept = ("failed", "tracks", "slices", "counts", "lost", "by_calls")
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
@@ -71,6 +72,30 @@ class WindowAssembler(Assembler):
         self._counts: dict[str, int] = {}
         self._lost = 0
         self._is_beside_training = False
+        self._by_calls: list[int] = []
+        self._has_trained: Callable[[], bool] = bool
+
+    @property
+    def revises(self) -> tuple[str, ...]:  # type: ignore[override]
+        return REVISED if self._by_calls and self._has_trained() else ()
+
+    def listen(self, others: Mapping[str, Assembler]) -> None:
+        steps: Any = others.get("steps")
+        self._has_trained = getattr(steps, "has_trained", self._has_trained)
+
+    def revise(self, table: str, rows: pa.Table) -> pa.Table:
+        """Return the rows without those of calls from before a training: their numbers are those of calls."""
+        if table not in self.revises:
+            return rows
+        if "step" in rows.column_names:
+            steps = pa.array(self._list_steps(), rows["step"].type)
+            return rows.filter(pc.invert(pc.fill_null(pc.is_in(rows["step"], steps), False)))
+        return rows
+
+    def _list_steps(self) -> list[int]:
+        """Return the numbers of the calls in windows by calls."""
+        found = (window for window in self._windows if window.first_step in self._by_calls)
+        return [step for window in found for step in range(window.first_step, window.last_step + 1)]
 
     def follow(self, trainer: int) -> None:
         self._is_beside_training = True
@@ -98,8 +123,9 @@ class WindowAssembler(Assembler):
         return {name: pa.concat_tables(pieces).unify_dictionaries() for name, pieces in found.items()}
 
     def describe(self) -> dict[str, Any]:
+        dropped = self._by_calls if self._has_trained() else []
         fields: dict[str, Any] = {
-            "windows": self._windows,
+            "windows": [window for window in self._windows if window.first_step not in dropped],
             "warnings": self._warnings,
             "events_lost": self._lost,
             "facts": {"events": self._counts} if self._windows else {},
@@ -136,6 +162,8 @@ class WindowAssembler(Assembler):
             self._failed = f"The trace of the detailed window cannot be read: {error}"
             return {}
         self._windows.append(self._describe_window(note, trace.name))
+        if note.by_calls:
+            self._by_calls.append(note.first_step)
         self._warnings += [entry for entry in read.warnings if entry.code.startswith("trace_")]
         for fate, count in read.facts.facts["events"].items():
             self._counts[fate] = self._counts.get(fate, 0) + count

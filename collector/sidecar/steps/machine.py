@@ -19,7 +19,8 @@ the row keeps cuts: points with the sums so far, at which the row can be split w
     cuts     a batch was requested, and the use of the previous batch is not known yet
     updates  an update ended; STEP_ENDED and SPLIT_UPDATES cut here
     passes   a backward ended; SPLIT_BACKWARDS cuts here
-    heads    a model was called before any training: SURE_FORWARDS calls in a row count as batches of inference
+    heads    a model was called before any training: SURE_FORWARDS calls in a row count as batches of inference, each
+             of which ends with its call (`_close_call`)
 Batches that were fetched before their step become a row of their own; their samples wait in `state.ahead`
 (`prefetched`) for the step that trains on them.
 
@@ -171,7 +172,7 @@ class StepMachine(RowKeeper):
             self._close("train", self._at, self.state.step + 1)
         elif self._at > self._row.start:
             if self._natural_kind() == "eval" and not self.state.step:
-                self._split_at_heads()
+                self._close_last_calls()
             self._close(self._natural_kind(), self._at)
 
     def _feed_time(self, code: int, time: int) -> None:
@@ -284,6 +285,8 @@ class StepMachine(RowKeeper):
         elif code == codes.RESUME:
             self.is_paused = False
             self._close("rest", time, after=True)
+        elif code == codes.STALL_START:
+            self._close_fed_batch(time)
         elif code == codes.STALL_END:
             if self.row.previous == UNKNOWN and not self._stack:
                 self._close("rest", time)

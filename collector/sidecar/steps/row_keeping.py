@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from collector.ring import codes
 from collector.sidecar.steps.prefetched import Ahead, Batch, drop_unused, push_early, use_batches
-from collector.sidecar.steps.rows import UNKNOWN, Cut, Head, Row
+from collector.sidecar.steps.rows import UNKNOWN, Cut, Head, Row, move
 
 
 @dataclass
@@ -197,7 +197,7 @@ class RowKeeper:
         if state.step or state.explicit or self._is_marked or fed or counters.backwards or counters.updates:
             return False
         if state.inferring and counters.no_grad < counters.forwards:
-            self._close("eval", time)
+            self._close_call(self.row.cut_here(time, self._values_from or self.position))
         row = self.row
         row.heads.append(Head(row.cut_here(time, self._values_from or self.position)))
         if len(row.heads) > MOST_FORWARDS:
@@ -214,7 +214,7 @@ class RowKeeper:
         row.heads[-1] = Head(row.heads[-1].cut, root)
         if self.state.inferring:
             if len(row.heads) > 1 and row.heads[0].root == root:
-                self._close_head(row.heads[-1].cut, "eval")
+                self._close_call(row.heads[-1].cut)
         elif len(row.heads) >= SURE_FORWARDS and row.counters.no_grad == row.counters.forwards:
             self._split_at_heads()
 
@@ -227,7 +227,28 @@ class RowKeeper:
             cut = next((head.cut for head in heads[1:] if head.root == heads[0].root), None)
             if cut is None:
                 return
-            self._close_head(cut, "eval")
+            self._close_call(cut)
+
+    def _close_last_calls(self) -> None:
+        """Close the calls of models in a run that has ended without training."""
+        self._split_at_heads()
+        if self.row.heads:
+            self._close_call(self.row.cut_here(self._at, self.position))
+
+    def _close_fed_batch(self, time: int) -> None:
+        """Close the batch of inference that a loader fed, before Stepscope holds the thread: it carries none of that."""
+        counters = self.row.counters
+        if counters.fetches and counters.forwards and not (self.state.step or counters.backwards or counters.updates):
+            self._close(self._natural_kind(), time)
+
+    def _close_call(self, cut: Cut) -> None:
+        """Make the part of the row before the cut a batch of inference. It ends with its last call; the time from there
+        to the cut, such as the wait for a request, is a row of its own.
+        """
+        end = self.row.find_end_of_call(cut)
+        self._close_head(end, "eval")
+        if end is not cut:
+            self._close_head(move(cut, end), "rest")
 
     def _close(self, kind: str, time: int, step: int | None = None, after: bool = False) -> None:
         """Close the row at `time`. The next row begins at the current word of the log; if `after` is True, at the word

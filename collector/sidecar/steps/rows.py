@@ -212,14 +212,23 @@ class Row:
         rest.calls = [call for call in self.calls if call.start >= cut.time]
         self.calls = [call for call in self.calls if call.start < cut.time]
         rest.cuts, rest.updates, rest.passes = (
-            [_move(later, cut) for later in cuts if later.time > cut.time]
+            [move(later, cut) for later in cuts if later.time > cut.time]
             for cuts in (self.cuts, self.updates, self.passes)
         )
-        rest.heads = [Head(_move(head.cut, cut), head.root) for head in self.heads if head.cut.time >= cut.time]
+        rest.heads = [Head(move(head.cut, cut), head.root) for head in self.heads if head.cut.time >= cut.time]
         self.stretches, self.counters = self.stretches[: cut.stretches], cut.counters
         self.fetches, self.queues = self.fetches[: cut.fetches], self.queues[: cut.queues]
         self.forget_cuts()
         return rest
+
+    def find_end_of_call(self, cut: Cut) -> Cut:
+        """Return the end of the last call before `cut` as a cut; `cut` itself if the row has no call before it."""
+        count = cut.stretches
+        while count and self.stretches[count - 1].phase == UNKNOWN:
+            count -= 1
+        if not 0 < count < cut.stretches:
+            return cut
+        return cut._replace(time=self.stretches[count].start, stretches=count)
 
     def forget_cuts(self) -> None:
         """Forget all cuts, because they are used up or unreliable. The row can then no longer be split."""
@@ -344,7 +353,8 @@ class Row:
         self.stretches = pieces
 
 
-def _move(later: Cut, cut: Cut) -> Cut:
+def move(later: Cut, cut: Cut) -> Cut:
+    """Return the later cut as a cut of the row that begins at `cut`."""
     return Cut(
         later.time,
         later.position,

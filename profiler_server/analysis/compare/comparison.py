@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.intervals import Floats
-from collector.format.phases import PHASES
+from collector.format.phases import PHASES, list_phases
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
@@ -89,7 +89,7 @@ class Comparison:
     The means and medians cover the steady steps: `a_steps` and `b_steps` of them, which `average` describes. The totals
     cover all training steps, also those of the warm-up and of detailed windows. `a_loop_ns` and `b_loop_ns` are the
     time per step from the first step or evaluation batch to the last, including the time between steps. In runs that
-    only do inference, batches replace steps. `noun` is step or batch.
+    only do inference, batches or calls replace steps. `noun` is step, batch or call.
 
     `cautions` are reasons why the runs may not be alike. `moved` names the operators that are not compared, and the
     reason: in one run they run elsewhere, or were not recorded. It is "" if all are compared.
@@ -115,7 +115,7 @@ class Comparison:
 
     @property
     def whole(self) -> str:
-        return "All batches together" if self.noun == "batch" else "All training steps together"
+        return "All training steps together" if self.noun == "step" else f"All {form_plural(self.noun)} together"
 
     @property
     def legend(self) -> str:
@@ -138,14 +138,16 @@ def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
     whole = [train_steps(table.steps) for table in tables]
     selections = [select_steps(steps) for steps in whole]
     a_steps, b_steps = (steps.filter(pa.array(s.kept)) for steps, s in zip(whole, selections, strict=True))
-    columns = [("step", "duration_ns"), *((phase.label, f"{phase.name}_ns") for phase in PHASES)]
+    nouns = {table.noun for table in tables}
+    noun = nouns.pop() if len(nouns) == 1 else "step"
+    present = [phase.name for phase in PHASES if any(pc.max(steps[phase.column]).as_py() for steps in whole)]
+    columns = [("step", "duration_ns"), *((phase.label, phase.column) for phase in list_phases(noun, present))]
     step, *phases = (_compare(name, _values(a_steps, column), _values(b_steps, column)) for name, column in columns)
     totals = [int(read_integers(steps, "duration_ns").sum()) for steps in whole]
     loops = (_measure_loop(tables[0].every, whole[0].num_rows), _measure_loop(tables[1].every, whole[1].num_rows))
     cautions = _find_cautions(a, b, whole[0].num_rows, whole[1].num_rows) + _find_load((a, a_steps), (b, b_steps))
     measure, every, moved = _compare_operators(a, b)
     operators = tuple(sorted(every, key=lambda d: (not d.is_clear, not d.is_unsure, -abs(d.change_ns)))[:OPERATORS])
-    noun = "batch" if all(table.infers for table in tables) else "step"
     return Comparison(
         step,
         _correct(phases),

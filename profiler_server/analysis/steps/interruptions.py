@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from collector.format.intervals import Ints, Mask
 from collector.format.run import RankRun
 from collector.format.schema.manifest import RankManifest, Window
+from collector.format.schema.wording import CALL_RANGE, REQUEST_RANGE
 from collector.format.steps import has_training, read_integers
 from profiler_server.analysis.device.slices import count_parents
 from profiler_server.analysis.tables import choose, find_rows, is_text
@@ -93,7 +94,9 @@ class StepCauses:
 
 def _read_ranges(rank: RankRun) -> Interruptions:
     rows = _read(rank, "ranges", ("id", "parent", "name", "start_ns", "duration_ns", "training"))
-    rows = rows.filter(pc.fill_null(rows["training"], True))
+    # Requests and calls of a model are the work of an inference, and no interruption of it.
+    is_work = is_text(rows, "name", REQUEST_RANGE, CALL_RANGE)
+    rows = rows.filter(pc.and_not(pc.fill_null(rows["training"], True), is_work))
     names = rows["name"].combine_chunks().cast(pa.string()).dictionary_encode()
     texts = names.dictionary.to_pylist()[:_MOST_NAMES]
     which = np.asarray(names.indices.to_numpy(zero_copy_only=False), np.int64)
@@ -185,7 +188,7 @@ def _take_line(reason: str | None) -> str:
 
 BY_ITSELF = ("outlier", "starvation", "drift", "lines")
 _ASKED = {"option": "chosen by the option window", "control": "asked for while the run recorded"}
-_BY_DEFAULT = "the default steps of the option window"
+_BY_DEFAULT = "the default of the option window"
 DEFAULT_STEPS = (10, 12)
 """The default window of a script that sets none. Ranks do not record who set it, so it is called default."""
 

@@ -5,7 +5,6 @@ of a chart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import read_or
 from collector.format.steps import (
     FEWEST_RANKED,
+    Noun,
     StepSelection,
     read_integers,
     select_steps,
@@ -30,11 +30,11 @@ from profiler_server.diagnosis.limits.steps import CARRIED_FRAC, CARRIED_STEPS, 
 
 @dataclass(frozen=True)
 class StepSpan:
-    """The first and the last step of a rank. `noun` is the word for steps: batches in a run without training."""
+    """The first and the last step of a rank. `noun` is the word for a step: batch or call in a run without training."""
 
     first: int
     last: int
-    noun: Literal["step", "batch"] = "step"
+    noun: Noun = "step"
 
 
 @derived()

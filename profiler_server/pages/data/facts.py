@@ -52,6 +52,7 @@ _STEP_COLUMNS = (
     "index",
     "loader",
     "fetches",
+    "markers",
 )
 QUEUE_LABELS: Mapping[str, str] = {HOST_QUEUE: "Worker queue", DEVICE_QUEUE: "Pin queue"}
 

@@ -22,6 +22,7 @@ from profiler_server.format import (
     format_number_of,
     format_share,
     format_steps,
+    reword,
 )
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
 from profiler_server.widgets import Stat
@@ -130,13 +131,13 @@ def _explain_no_queue(facts: PipelineFacts) -> str:
     if facts.own_stages:
         return "Your own stages use no queue that is watched: wrap it with collector.queue(name, q)."
     if facts.loader is None:
-        return "No DataLoader was used, so there is no queue: the data comes from the training script itself."
+        return reword("No DataLoader was used, so there is no queue: the data comes from the training script itself.")
     if facts.loader.watched:
         return (
             "The input is an iterable that the script watches with stepscope.watch. A queue inside of it is not seen."
         )
     if facts.loader.num_workers == 0:
-        return (
+        return reword(
             "num_workers=0: there are no worker processes and so no queue. "
             "The training process makes each batch itself, and nothing trains meanwhile."
         )

@@ -31,6 +31,7 @@ from profiler_server.format import (
     format_share,
     format_shares,
     format_steps,
+    reword,
     shorten_middle,
 )
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
@@ -123,14 +124,14 @@ def tabulate_slow_items(facts: PipelineFacts) -> TextTable | None:
         return None
     return TextTable(
         "Slowest samples",
-        ("Sample", "Stage", "Time", "Worker", "Epoch", "Batch"),
+        ("Sample", "Stage", "Time", "Worker", reword("Epoch"), "Batch"),
         tuple(
             (
                 "n/a" if row.item is None else f"dataset[{row.item}]",
                 shorten_middle(label_stage(row.stage), 20)
                 + (f": {shorten_middle(row.detail, 20)}" if row.detail else ""),
                 format_duration(row.longest_ns),
-                "training process" if row.replica < 0 else str(row.replica),
+                reword("training process") if row.replica < 0 else str(row.replica),
                 "n/a" if row.epoch is None else str(row.epoch),
                 "n/a" if row.batch is None else str(row.batch),
             )
@@ -282,7 +283,9 @@ def _name_bottleneck(facts: PipelineFacts) -> Reading:
     if facts.loader is None and facts.own_bottleneck is not None:
         return read_bottleneck(facts.own_bottleneck)
     if facts.loader is None and not facts.queues:
-        return Reading("plain", "No DataLoader was used", "The training script brings its own data to the step.")
+        return Reading(
+            "plain", "No DataLoader was used", reword("The training script brings its own data to the step.")
+        )
     if facts.loader is not None and facts.loader.watched:
         return read_watched(facts.loader, facts.waits.wait_frac, facts.noun)
     return read_bottleneck(facts.bottleneck)
@@ -318,7 +321,9 @@ def list_arguments(loader: Loader) -> tuple[tuple[str, str], ...]:
         else "map-style"
     )
     length = (
-        "unknown" if loader.length_batches is None else f"{format_number_of(loader.length_batches, 'batch')} an epoch"
+        "unknown"
+        if loader.length_batches is None
+        else f"{format_number_of(loader.length_batches, 'batch')} {reword('an epoch')}"
     )
     if loader.watched:
         return (("watched iterable", shorten_middle(loader.dataset, 60)), ("length", length))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collector.format.run import RankRun
-from profiler_server.format import shorten_middle
+from profiler_server.format import reword, shorten_middle
 from profiler_server.page import (
     WINDOW_REMEDY,
     Notice,
@@ -87,7 +87,7 @@ def _explain_nothing(rank: RankRun) -> Notice:
     """
     names = dict.fromkeys(device.name for device in rank.manifest.devices if device.kind not in ("cpu", "mps"))
     if not names:
-        return Notice("empty", "No device work", NO_DEVICE, MOVE_REMEDY)
+        return Notice("empty", "No device work", reword(NO_DEVICE), MOVE_REMEDY)
     reason = NO_KERNEL.format(devices=shorten_middle(", ".join(names), 200))
     lack = explain_import(rank, "kernels")
     return Notice("empty", "No device work was recorded", reason, lack.remedy if lack else MOVE_REMEDY)

@@ -9,6 +9,7 @@ from collector.format.lens import StepRange
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from profiler_server.analysis.memory.resources import Resources, StepScale, read_resources, read_scale
+from profiler_server.format import reword
 from profiler_server.page import Notice, Page, PageRequest, build_part, explain_absence
 from profiler_server.pages.memory.samples import GpuView, HostView, view_gpus, view_host
 from profiler_server.pages.memory.tensors import TensorView, view_tensors
@@ -88,7 +89,7 @@ def explain_no_gpu(rank: RankRun) -> Notice:
             "This run saw a GPU, and no figure of it was sampled: it was too short, or recorded by an older Stepscope."
         )
         return Notice("empty", "The GPU was not sampled", reason)
-    return Notice("empty", "No GPU", "PyTorch saw no CUDA device in this run: it trained on the processor.")
+    return Notice("empty", "No GPU", reword("PyTorch saw no CUDA device in this run: it trained on the processor."))
 
 
 PAGE = Page(

@@ -12,7 +12,15 @@ from collector.format.words import ENDED_WORKERS
 from profiler_server.analysis.memory.resources import Resources, Series, Throttling, find_throttling, sum_series
 from profiler_server.figures import Axes, Chart, Line, build_lines
 from profiler_server.figures.charts import Size
-from profiler_server.format import ABSENT, format_bytes, format_count, format_number_of, format_share, shorten_middle
+from profiler_server.format import (
+    ABSENT,
+    format_bytes,
+    format_count,
+    format_number_of,
+    format_share,
+    reword,
+    shorten_middle,
+)
 from profiler_server.widgets import Stat
 
 TABLE_ROWS = 40
@@ -225,7 +233,7 @@ def describe_cores(cores: Mapping[str, Series], usable: float, workers: int) -> 
     """Return text on the cores that training, workers and other programs used, and whether all cores were in use."""
     if "process" not in cores:
         return "The use of the processors was not sampled in these steps."
-    used = [f"training used {_cores(cores['process'].mean)}"]
+    used = [f"{reword('training used')} {_cores(cores['process'].mean)}"]
     if "workers" in cores:
         used.append(f"its {format_number_of(workers, 'worker')} {cores['workers'].mean:.2f}")
     if "system" not in cores or not usable:
@@ -247,7 +255,9 @@ def _cores(value: float) -> str:
 
 
 def _list_core_stats(cores: Mapping[str, Series], resources: Resources, usable: float) -> tuple[Stat, ...]:
-    stats = [Stat(label, _cores(cores[name].mean), "mean in use") for name, label in USERS.items() if name in cores]
+    stats = [
+        Stat(reword(label), _cores(cores[name].mean), "mean in use") for name, label in USERS.items() if name in cores
+    ]
     delay = resources.find("process", "run_queue_frac")
     if delay is not None:
         stats.append(Stat("Waiting for a processor", format_share(min(delay.mean, 1.0)), "main thread, of the time"))
@@ -260,7 +270,7 @@ def _draw_cores(resources: Resources, cores: Mapping[str, Series], usable: float
     looks = {
         "system": ("whole machine", "idle", "area"),
         "workers": ("workers together", "data", "line"),
-        "process": ("training process", "compute", "line"),
+        "process": (reword("training process"), "compute", "line"),
     }
     drawn = [Drawn(label, cores[name], color, kind) for name, (label, color, kind) in looks.items() if name in cores]
     charts = []
@@ -309,7 +319,9 @@ def _say_left_out(workers: Sequence[Series]) -> str:
 
 
 def _list_memory_stats(memory: Mapping[str, Series], resources: Resources) -> tuple[Stat, ...]:
-    stats = [Stat(label, format_bytes(memory[name].peak), "peak") for name, label in USERS.items() if name in memory]
+    stats = [
+        Stat(reword(label), format_bytes(memory[name].peak), "peak") for name, label in USERS.items() if name in memory
+    ]
     process = memory.get("process")
     if process is not None and len(process.value) > 1:
         growth = float(process.value[-1] - process.value[0])
@@ -323,7 +335,7 @@ def _list_memory_stats(memory: Mapping[str, Series], resources: Resources) -> tu
 
 
 def _draw_memory(resources: Resources, memory: Mapping[str, Series]) -> tuple[Chart, ...]:
-    looks = {"process": ("training process", "compute"), "workers": ("workers together", "data")}
+    looks = {"process": (reword("training process"), "compute"), "workers": ("workers together", "data")}
     drawn = [Drawn(label, memory[name], color) for name, (label, color) in looks.items() if name in memory]
     charts = []
     if drawn:
@@ -333,7 +345,7 @@ def _draw_memory(resources: Resources, memory: Mapping[str, Series]) -> tuple[Ch
     reads = _group(resources, "read_bytes_per_s")
     names = {
         "system": ("whole machine", "idle"),
-        "process": ("training process", "compute"),
+        "process": (reword("training process"), "compute"),
         "workers": ("workers", "data"),
     }
     drawn = [Drawn(label, reads[name], color) for name, (label, color) in names.items() if name in reads]
@@ -349,7 +361,7 @@ def _describe_coverage(resources: Resources) -> str:
     places = {float(x) for entry in resources.series for x in np.asarray(entry.x)}
     text = f"{format_number_of(len(places), 'sample')}, one every half second"
     if resources.unit == "s":
-        return f"{text}. The run has no training step, so they are shown over seconds."
+        return f"{text}. {reword('The run has no training step')}, so they are shown over seconds."
     if resources.outside:
         text += f"; {format_count(resources.outside)} before the first or after the last step are left out"
     return f"{text}." if len(places) == inside else f"{text}, of {format_count(inside)} in all steps."

@@ -26,6 +26,7 @@ from profiler_server.format import (
     format_duration,
     format_number_of,
     format_runs,
+    reword,
     shorten_middle,
 )
 from profiler_server.widgets import Link, Stat
@@ -150,7 +151,7 @@ def _draw(rank: RankRun, trace: MemoryTrace, row: int) -> Chart:
     return Chart(
         id="memory",
         title=f"{name}: allocated over time",
-        caption=f"What tensors held after every allocation and release{since}; every other step is shaded. "
+        caption=f"What tensors held after every allocation and release{since}; every other {reword('step')} is shaded. "
         "Click a point to see below what was alive.",
         figure=figure,
         columns=("Time", "Allocated", "Operator"),
@@ -187,12 +188,12 @@ def _find_window(rank: RankRun, at_ns: int, origin: int) -> str:
         return f"{format_duration(at_ns - origin)} after the first event"
     window = max(begun, key=lambda window: window.start_ns)
     steps = format_runs([(window.first_step, window.last_step)])
-    noun = "step" if window.first_step == window.last_step else "steps"
+    noun = reword("step" if window.first_step == window.last_step else "steps")
     return f"{format_duration(at_ns - window.start_ns)} into the window of {noun} {steps}"
 
 
 def _view_moment(live: LiveMemory, when: str, is_peak: bool) -> MomentView:
-    step = f", step {live.step:,}" if live.step is not None else ""
+    step = f", {reword('step')} {live.step:,}" if live.step is not None else ""
     reserved = f" of {format_bytes(live.reserved_bytes)} reserved" if live.reserved_bytes else ""
     text = f"{format_bytes(live.allocated_bytes)} were allocated{reserved}, {format_number_of(live.count, 'block')} of that taken in this window"
     if not live.has_addresses:

@@ -15,7 +15,7 @@ from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTabl
 from profiler_server.analysis.operators.operators import DeviceStep, summarize_device_steps
 from profiler_server.analysis.selection import SelectedRows, select_rows
 from profiler_server.figures import Chart
-from profiler_server.format import format_count, format_duration, format_number_of, format_steps
+from profiler_server.format import format_count, format_duration, format_number_of, format_steps, reword
 from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy, explain_import
 from profiler_server.pages.operators.charts import (
     ModuleTree,
@@ -179,10 +179,11 @@ def _switch_group(state: PageState, group: str) -> dict[str, str]:
 
 
 def _describe_coverage(rank: RankRun, group: GroupTable) -> str:
-    covered = f"step{'s' if len(group.steps) > 1 else ''} {format_steps(group.steps)}" if group.steps else "no step"
+    noun = reword("steps" if len(group.steps) > 1 else "step")
+    covered = f"{noun} {format_steps(group.steps)}" if group.steps else f"no {noun}"
     parts = [f"Sums over {covered}"]
     if group.outside:
-        parts.append(" and what ran outside of every step")
+        parts.append(reword(" and what ran outside of every step"))
     windows = rank.manifest.windows
     stall = sum(window.stall_ns for window in windows)
     number = "one detailed window" if len(windows) == 1 else f"{len(windows)} detailed windows"
@@ -195,9 +196,11 @@ def _describe_coverage(rank: RankRun, group: GroupTable) -> str:
         lack = explain_import(rank, "operators")
         parts.append(f" {lack.reason} {lack.remedy}" if lack else "")
     if stall:
-        parts.append(f" Opening and saving cost {format_duration(stall)} of training time in all.")
+        parts.append(f" Opening and saving cost {format_duration(stall)} {reword('of training time')} in all.")
     if windows:
-        parts.append(" Times inside a window carry its own cost, so they are a little longer than in other steps.")
+        parts.append(
+            reword(" Times inside a window carry its own cost, so they are a little longer than in other steps.")
+        )
     return "".join(parts)
 
 

@@ -48,7 +48,7 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
     if not whole:
         return None
     labels = [part.label for part in parts]
-    names = name_kernels(labels, 40) if state.group == "kernels" else [shorten_middle(label, 40) for label in labels]
+    names = name_kernels(labels, 30) if state.group == "kernels" else [shorten_middle(label, 40) for label in labels]
     slices = [_build_slice(part, name, state) for part, name in zip(parts, names, strict=True)]
     side = "on the device" if group.measure == "device" else "on the host"
     what = "Time" if state.group == "kernels" else "Self time"

@@ -46,6 +46,7 @@ from profiler_server.format import (
     format_phase_shares,
     format_share,
     format_steps,
+    reword,
 )
 from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, build_part, explain_absence, read_steps
 from profiler_server.pages.overall.cards import (
@@ -253,14 +254,16 @@ def _describe_device(rank: RankRun) -> Stat | None:
         return Stat("Device busy", "…", "is being computed", pending=True) if summary.pending else None
     if summary is None or summary.utilization_frac is None:
         return None
-    return Stat("Device busy", format_share(summary.utilization_frac), "of the detailed steps runs a kernel", "device")
+    return Stat(
+        "Device busy", format_share(summary.utilization_frac), reword("of the detailed steps runs a kernel"), "device"
+    )
 
 
 def _describe_cost(cost_ns: float | None, mean_ns: float, noun: str) -> Stat | None:
     if cost_ns is None:
         return None
     share = f", {format_share(cost_ns / mean_ns)} of the mean {noun}" if mean_ns else ""
-    return Stat("Recording cost", format_duration(cost_ns), f"a {noun} on the training thread{share}")
+    return Stat("Recording cost", format_duration(cost_ns), f"a {noun} on the {reword('training thread')}{share}")
 
 
 def _describe_step(steps: Steps, rank: RankRun) -> MeanStep:

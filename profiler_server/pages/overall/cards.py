@@ -30,6 +30,7 @@ from profiler_server.format import (
     format_runs,
     format_share,
     format_steps,
+    reword,
     say_cut,
 )
 from profiler_server.page import DATA_REMEDY, Notice, explain_absence
@@ -140,7 +141,7 @@ def build_timeline_card(rank: RankRun) -> TimelineCard:
             Stat("Operators", format_count(len(operators))),
             Stat("Executions", format_count(sum(row.count for row in operators))),
         ),
-        covered=f"{'steps' if several else 'step'} {format_runs(windows)}" if windows else "",
+        covered=f"{reword('steps' if several else 'step')} {format_runs(windows)}" if windows else "",
     )
 
 

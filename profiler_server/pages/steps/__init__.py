@@ -19,6 +19,7 @@ from profiler_server.format import describe_micro_batches, format_count
 from profiler_server.page import Notice, Page, PageRequest, build_part, read_steps
 from profiler_server.pages.steps.charts import StepData, build_charts
 from profiler_server.pages.steps.graph import GraphView, view_graph
+from profiler_server.pages.steps.requests import RequestsView, view_requests
 from profiler_server.pages.steps.tables import (
     INTERRUPTION_ROWS,
     WINDOW_ROWS,
@@ -78,7 +79,8 @@ class Trace:
     windows: tuple[WindowReason, ...]
     charts: tuple[Chart, ...]
     evaluation: EvaluationView | None
-    points: Points
+    requests: RequestsView | None
+    points: Points | None
     stacks: StackPanel | None
 
 
@@ -119,7 +121,7 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
         noun=data.noun,
         nouns=data.nouns,
         picker=picker,
-        graph=view_graph(graph, summarize_spread(data.steps), title),
+        graph=view_graph(graph, summarize_spread(data.steps), title, data.noun),
         on_device=describe_device_phases(summarize_device_phases(rank)),
         collectives=describe_collectives(data, step),
         start_ns=graph.start_ns,
@@ -136,7 +138,8 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
         windows=explain_windows(rank.manifest)[-WINDOW_ROWS:],
         charts=build_charts(data),
         evaluation=None if data.infers else describe_evaluation(summarize_evaluation(data.every)),
-        points=describe_points(rank.manifest),
+        requests=view_requests(rank),
+        points=None if data.infers else describe_points(rank.manifest),
         stacks=build_phase_panel(rank),
     )
 

@@ -27,7 +27,7 @@ from profiler_server.figures import (
     build_stack,
     run_length,
 )
-from profiler_server.format import form_plural, format_count, format_duration, say_cut
+from profiler_server.format import form_plural, format_count, format_duration, reword, say_cut
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,9 @@ def build_charts(data: StepData) -> tuple[Chart, ...]:
         phases = _present(data, plan.phases)
         if phases:
             values = {PHASE_LABELS[phase]: data.column(f"{phase}_ns") for phase in phases}
-            caption = plan.caption.format(noun=data.noun) + _say_cut(data)
-            charts.append(_chart(name, (plan.title, caption), data, (numbers, values)))
+            title, caption = (reword(text) for text in (plan.title, plan.caption))
+            said = caption.format(noun=data.noun) + _say_cut(data)
+            charts.append(_chart(name, (title, said), data, (numbers, values)))
     return tuple(charts)
 
 

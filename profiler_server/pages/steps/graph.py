@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from collector.format.phases import PHASES
+from collector.format.phases import Phase, list_phases
 from profiler_server.analysis.steps.step_figures import PhaseSpread
 from profiler_server.analysis.steps.step_graph import CollectiveStretch, StepGraph
 from profiler_server.diagnosis.limits.steps import NOTED_FRAC
 from profiler_server.figures import PHASE_COLORS, Bar, Strip, build_lane, build_strip
-from profiler_server.format import format_duration, format_phase_shares, format_share, shorten_middle
+from profiler_server.format import format_duration, format_phase_shares, format_share, reword, shorten_middle
 
 MOST_STREAMS = 12
 """Most rows of collectives; a run has few process groups, so more rows would be noise."""
@@ -63,12 +63,13 @@ class GraphView:
     note: str
 
 
-def view_graph(graph: StepGraph, spread: Sequence[PhaseSpread], title: str) -> GraphView:
+def view_graph(graph: StepGraph, spread: Sequence[PhaseSpread], title: str, noun: str = "step") -> GraphView:
     """Return the graph for the page. Shares are of the shown step, percentiles (`spread`) of all averaged steps."""
     whole = graph.duration_ns
     stretches = [(s.phase, s.start_ns, s.duration_ns) for s in graph.stretches]
     by_name = {row.name: row for row in spread}
-    lanes: dict[str, list[tuple[str, float, float]]] = {phase.name: [] for phase in PHASES}
+    phases = {phase.name: phase for phase in list_phases(noun, {phase for phase, _, _ in stretches})}
+    lanes: dict[str, list[tuple[str, float, float]]] = {name: [] for name in phases}
     for stretch in stretches:
         lanes[stretch[0]].append(stretch)
     lengths = [sum(duration for _, _, duration in lane) for lane in lanes.values()]
@@ -76,7 +77,7 @@ def view_graph(graph: StepGraph, spread: Sequence[PhaseSpread], title: str) -> G
     shares = format_phase_shares(dict(zip(lanes, fractions, strict=True)))
     rows = tuple(
         replace(
-            _view_phase(lane, by_name.get(name), build_lane(lane, whole), (name, shares[name])),
+            _view_phase(lane, by_name.get(name), build_lane(lane, whole), (phases[name], shares[name])),
             span_ns=_find_span(graph, lane),
         )
         for name, lane in lanes.items()
@@ -88,19 +89,18 @@ def view_graph(graph: StepGraph, spread: Sequence[PhaseSpread], title: str) -> G
         streams=_view_streams(graph.collectives, whole),
         total=format_duration(whole),
         share=format_share(sum(lengths) / whole if whole else 0.0),
-        note=_explain_order(graph),
+        note=reword(_explain_order(graph)),
     )
 
 
 def _view_phase(
-    lane: Sequence[tuple[str, float, float]], known: PhaseSpread | None, bars: tuple[Bar, ...], words: tuple[str, str]
+    lane: Sequence[tuple[str, float, float]], known: PhaseSpread | None, bars: tuple[Bar, ...], words: tuple[Phase, str]
 ) -> PhaseRow:
-    name, share = words
-    phase = next(phase for phase in PHASES if phase.name == name)
+    phase, share = words
     return PhaseRow(
         label=phase.label,
         meaning=phase.meaning,
-        color=PHASE_COLORS[name],
+        color=PHASE_COLORS[phase.name],
         bars=bars,
         start=format_duration(lane[0][1]) if lane else NOTHING,
         duration=format_duration(sum(length for _, _, length in lane)) if lane else NOTHING,

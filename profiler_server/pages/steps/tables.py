@@ -42,6 +42,7 @@ from profiler_server.format import (
     format_phase_shares,
     format_runs,
     format_share,
+    reword,
     shorten_middle,
 )
 from profiler_server.pages.steps.charts import StepData
@@ -155,7 +156,7 @@ def describe_coverage(data: StepData) -> Coverage:
         return Coverage(f"The average covers {which}.", ())
     text = f"The average covers {format_count(len(kept))} of {format_number_of(total, noun)}: {format_runs(_find_runs(kept))}."
     left_out = tuple(
-        f"{format_runs(_find_runs(group.steps))} ({format_count(len(group.steps))}): {_REASONS[group.reason]}"
+        f"{format_runs(_find_runs(group.steps))} ({format_count(len(group.steps))}): {reword(_REASONS[group.reason])}"
         for group in selection.left_out
     )
     return Coverage(f"{text} {explain_left_out(selection.left_out, noun)}.", left_out)

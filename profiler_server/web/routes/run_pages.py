@@ -19,7 +19,7 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.control import MOST_FIRST, MOST_STEPS, WindowRequest, write_control
 from collector.format.schema.errors import OutputError, RunNotFoundError, StepscopeError
 from profiler_server.analysis.steps.step_figures import find_step_span
-from profiler_server.format import form_plural
+from profiler_server.format import form_plural, reword, speak_of
 from profiler_server.page import Page, PageRequest
 from profiler_server.store.mirror import find_mirror
 from profiler_server.web.answers import BadQueryError, NotInRunError, describe_error
@@ -78,7 +78,15 @@ def _show(services: Services, run: Run, at: PageAddress) -> Response:
     query = {name: value for name, value in at.query.items() if name != "steps"}
     if steps is not None:
         query["steps"] = str(steps)
-    at = replace(at, query=query)
+    at, there = replace(at, query=query), find_step_span(run.rank(rank))
+    with speak_of(there.noun if there else "step"):
+        return _respond(services, run, at, page, (rank, steps, problem))
+
+
+def _respond(
+    services: Services, run: Run, at: PageAddress, page: Page | None, chosen: tuple[int, StepRange | None, str]
+) -> Response:
+    rank, steps, problem = chosen
     shell = _build_shell(services, run, at, rank, page)
     shell = replace(shell, steps=_view_filter(run.rank(rank), steps, problem, page))
     if page is None:
@@ -86,7 +94,7 @@ def _show(services: Services, run: Run, at: PageAddress) -> Response:
         error = describe_error(broken.error if broken else NotInRunError(f"There is no page {at.slug[:60]!r}"))
         return services.respond("error.html", shell, 500 if broken else error.status, error=error)
     try:
-        built = page.build(page.ask(PageRequest(run, at.run_id, rank, ranks, at.query, steps)))
+        built = page.build(page.ask(PageRequest(run, at.run_id, rank, run.ranks, at.query, steps)))
         return services.respond(page.template, shell, **read_fields(built))
     except StepscopeError as error:
         view = describe_error(error)
@@ -101,7 +109,7 @@ def _build_shell(services: Services, run: Run, at: PageAddress, rank: int, page:
     panel = services.diagnoses.judge(run, rank)
     tried = services.outcomes.say_trials(at.run_id, run, panel) if not at.slug else {}
     return Shell(
-        title=page.title if page else at.slug.capitalize(),
+        title=reword(page.title) if page else at.slug.capitalize(),
         path=at.path,
         query=at.query,
         run=build_run_view(run, at.run_id, rank),

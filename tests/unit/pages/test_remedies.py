@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from collector.format.run import open_run
 from collector.format.schema.manifest import Signal
 from profiler_server.page import (
     EARLIER_REMEDY,
-    STEP_REMEDY,
     WINDOW_REMEDY,
     Notice,
     PageRequest,
     choose_remedy,
-    explain_absence,
 )
 from profiler_server.pages.memory import build
 from tests.support.live import edit_rank
 from tests.support.runs import RunPlan, build_run
 from tests.support.scripts import run_script
-from tests.support.tables import make_inference, remove_tables
+from tests.support.tables import remove_tables
 
 INFERENCE = """
 import torch
@@ -31,10 +27,11 @@ from collector import Profiler
 layer = torch.nn.Linear(64, 10).eval()
 loader = DataLoader(TensorDataset(torch.randn(160, 64)), batch_size=8)
 
-def model(batch):
-    with torch.no_grad():
-        return layer(batch[0])
-
+profiler = Profiler("runs/my-run")
+with torch.no_grad():
+    for (batch,) in loader:
+        layer(batch)
+profiler.analyse()
 """
 
 
@@ -55,17 +52,11 @@ def test_a_window_that_came_too_late_is_to_open_earlier(tmp_path: Path) -> None:
     assert choose_remedy(rank, "operators", WINDOW_REMEDY) == EARLIER_REMEDY
 
 
-@pytest.mark.parametrize("table", ["operators", "slices", "memory"])
-def test_an_inference_is_told_to_call_step_in_its_loop(tmp_path: Path, table: str) -> None:
-    run = make_inference(make_light(tmp_path / "run", Signal("window", "unavailable", "no step")))
-    notice = explain_absence(open_run(run).rank(), table, "", WINDOW_REMEDY)
-    assert notice is not None
-    assert notice.remedy == STEP_REMEDY
-
-
-def test_the_loop_that_an_inference_is_told_to_use_records_operators(tmp_path: Path) -> None:
-    run_script(tmp_path, INFERENCE + STEP_REMEDY)
-    assert open_run(tmp_path / "runs" / "my-run").rank().status("operators").state == "there"
+def test_batches_of_an_inference_are_recorded_in_detail(tmp_path: Path) -> None:
+    run_script(tmp_path, INFERENCE)
+    rank = open_run(tmp_path / "runs" / "my-run").rank()
+    assert [(window.first_step, window.last_step) for window in rank.manifest.windows] == [(10, 12)]
+    assert rank.status("operators").state == "there"
 
 
 def read_samples_notice(run: Path) -> Notice:

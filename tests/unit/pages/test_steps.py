@@ -240,7 +240,7 @@ def test_every_detailed_window_says_why_it_opened_and_what_it_cost(tmp_path: Pat
     order = {"trigger": "outlier", "step": 25, "text": "step 25 took 6.1× the median", "on_demand": True}
     edit_rank(path, windows=(first, later, asked), facts={"triggers": [order, None]})
     assert [(row.window, row.text, row.on_demand) for row in show(path).windows] == [
-        (first, "the default steps of the option window", False),
+        (first, "the default of the option window", False),
         (later, "opened by itself: step 25 took 6.1× the median", True),
         (asked, "asked for while the run recorded", False),
     ]
@@ -252,6 +252,6 @@ def test_only_a_window_beside_the_default_is_said_to_be_chosen() -> None:
     windows = (Window(10, 12, 0, 1), Window(5, 6, 0, 1))
     manifest = RankManifest(0, "host", 1, "complete", 0, 0, windows=windows)
     assert [entry.text for entry in explain_windows(manifest)] == [
-        "the default steps of the option window",
+        "the default of the option window",
         "chosen by the option window",
     ]

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.autograd import profiler as autograd_profiler
 
-from collector import Profiler
+from collector.context.quiet import leave_out_lines
 from collector.format.run import Run
 from collector.format.schema.layout import events_path, rank_path
 from collector.notes import WORDS_FILE
@@ -23,7 +23,6 @@ from collector.options import parse_options
 from collector.ring.windows import Order, find_windows, send_order, trace_file, write_window
 from collector.session.recording import Recording
 from collector.signals import window as module
-from collector.signals.window import leave_out_lines
 from tests.support import forking, shapes
 from tests.support.recording import Recorded, record
 
@@ -138,6 +137,7 @@ def test_a_window_that_nobody_asked_for_ends_after_a_step_that_it_makes_much_lon
 LIVE = """
 import itertools, sys, time, torch
 from pathlib import Path
+import collector
 from collector import Profiler
 from collector.format.schema.control import WindowRequest, write_control
 torch.set_num_threads(1)
@@ -301,16 +301,6 @@ def test_ctrl_c_while_a_window_is_saved_shows_no_frame_of_ours(tmp_path: Path, m
     assert not torch.autograd._profiler_enabled()
 
 
-def test_a_run_that_only_infers_is_told_how_to_have_a_window(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    profiler = Profiler(tmp_path / "run", window=(3, 2))
-    with torch.inference_mode():
-        for (batch,) in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(40, 16)), batch_size=8):
-            MODEL(batch)
-    run = profiler.analyse()
-    assert "stepscope: 5 batches recorded in " in capfd.readouterr().err
-    assert "call step() of the Profiler after each batch" in find_signal(run).reason
-
-
 OF_A_THREAD = """
 import sys, threading, torch
 from collector import Profiler
@@ -407,6 +397,6 @@ def test_only_known_lines_are_left_out_of_stderr(capfd: pytest.CaptureFixture[st
 
 
 def test_a_closed_stderr_is_no_error() -> None:
-    code = "import os; os.close(2)\nfrom collector.signals.window import leave_out_lines\n"
+    code = "import os; os.close(2)\nfrom collector.context.quiet import leave_out_lines\n"
     code += "with leave_out_lines(b'x'):\n    print('inside')"
     assert forking.run([sys.executable, "-c", code]).stdout == "inside\n"

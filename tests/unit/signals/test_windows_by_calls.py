@@ -1,0 +1,82 @@
+"""Detailed windows of runs that only infer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import collector
+from collector.signals import window as module
+from tests.support.recording import record
+from tests.unit.signals.test_window import MODEL, find_signal, list_windows, train
+
+
+def infer_by_loader(batches: int) -> None:
+    data = torch.utils.data.TensorDataset(torch.randn(8 * batches, 16))
+    with torch.inference_mode():
+        for (batch,) in torch.utils.data.DataLoader(data, batch_size=8):
+            MODEL(batch)
+
+
+def infer_by_calls(calls: int) -> None:
+    with torch.inference_mode():
+        for _ in range(calls):
+            MODEL(torch.randn(8, 16))
+
+
+def infer_by_marks(batches: int) -> None:
+    with torch.inference_mode():
+        for _ in range(batches):
+            with collector.record("inference"):
+                MODEL(torch.randn(8, 16))
+                MODEL(torch.randn(8, 16))
+
+
+@pytest.mark.parametrize("loop", [infer_by_loader, infer_by_calls, infer_by_marks])
+@pytest.mark.parametrize(("asked", "taken"), [((1, 9), (1, 9)), ((10, 3), (10, 12))])
+def test_windows_open_and_close_by_calls_where_nothing_trains(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    loop: Callable[[int], None],
+    asked: tuple[int, int],
+    taken: tuple[int, int],
+) -> None:
+    monkeypatch.setattr(module, "has_optimizer", bool)  # other tests leave some
+    run = record(tmp_path, lambda: loop(30), window=asked).run
+    assert [window[:2] for window in list_windows(run)] == [taken]
+    steps = run.table("operators")["step"].unique().to_pylist()
+    assert sorted(step for step in steps if step is not None) == [*range(taken[0], taken[1] + 1)]
+
+
+def test_a_run_that_infers_says_which_call_was_its_last(tmp_path: Path) -> None:
+    signal = find_signal(record(tmp_path, lambda: infer_by_calls(9), window=(20, 3)).run)
+    assert "ended after call 9, before the detailed window that was to open at call 20" in signal.reason
+
+
+def test_calls_before_a_training_take_no_window_of_it(tmp_path: Path) -> None:
+    def loop() -> None:
+        optimizer = torch.optim.SGD(MODEL.parameters(), 0.01)
+        infer_by_loader(20)
+        train()
+        optimizer.zero_grad()
+
+    run = record(tmp_path, loop, window=(3, 2)).run
+    assert [window[:2] for window in list_windows(run)] == [(3, 4)]
+
+
+def test_a_window_of_calls_is_dropped_where_the_run_trains_after_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "has_optimizer", bool)
+
+    def loop() -> None:
+        infer_by_calls(20)
+        train(25)
+
+    run = record(tmp_path, loop, window=(2, 2)).run
+    windows = list_windows(run)
+    assert [window[:2] for window in windows] == [(11, 12)]
+    assert {step for step in run.table("operators")["step"].to_pylist() if step is not None} == {11, 12}
