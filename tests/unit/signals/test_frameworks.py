@@ -9,46 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from tests.support import shapes
+from tests.support.frameworks import build_lightning_module, build_lightning_trainer, build_trainer
 from tests.support.recording import assert_sound, record
 
 # Frameworks warn of what is their own business.
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-class Texts(Dataset[Any]):  # type: ignore[misc]
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"input_ids": torch.randint(0, 100, (16,)), "labels": index % 2}
-
-
-def build_trainer(path: Path, **options: Any) -> Any:
-    import transformers
-
-    config = transformers.BertConfig(
-        vocab_size=100, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
-    )
-    arguments = transformers.TrainingArguments(
-        output_dir=str(path / "trainer"),
-        per_device_train_batch_size=8,
-        num_train_epochs=2,
-        eval_strategy="epoch",
-        save_strategy="no",
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        **options,
-    )
-    model = transformers.BertForSequenceClassification(config)
-    return transformers.Trainer(model=model, args=arguments, train_dataset=Texts(80), eval_dataset=Texts(32))
 
 
 @pytest.mark.parametrize(("micro_batches", "train"), [(1, 20), (2, 10)])
@@ -64,50 +32,12 @@ def test_hugging_face_trainer(tmp_path: Path, micro_batches: int, train: int) ->
     assert [row["samples"] for row in recorded.rows if row["kind"] == "eval"] == [8] * 8
 
 
-def build_lightning_module(manual: bool) -> Any:
-    import lightning
-
-    class Module(lightning.LightningModule):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = shapes.Net()
-            self.automatic_optimization = not manual
-
-        def training_step(self, batch: Any, index: int) -> Any:
-            loss = nn.functional.cross_entropy(self.net(batch[0]), batch[1])
-            if manual:
-                optimizer = self.optimizers()
-                optimizer.zero_grad()
-                self.manual_backward(loss)
-                optimizer.step()
-            return loss
-
-        def validation_step(self, batch: Any, index: int) -> None:
-            self.net(batch[0])
-
-        def configure_optimizers(self) -> Any:
-            return shapes.sgd(self)
-
-    return Module()
-
-
 @pytest.mark.parametrize(
     ("manual", "options", "train"), [(False, {}, 20), (True, {}, 20), (False, {"accumulate_grad_batches": 2}, 10)]
 )
 def test_lightning_trainer(tmp_path: Path, manual: bool, options: dict[str, Any], train: int) -> None:
-    import lightning
-
     module = build_lightning_module(manual)
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = lightning.Trainer(
-        max_epochs=2,
-        accelerator="cpu",
-        num_sanity_val_steps=2,
-        enable_checkpointing=False,
-        default_root_dir=tmp_path,
-        **quiet,
-        **options,
-    )
+    trainer = build_lightning_trainer(tmp_path, enable_checkpointing=False, **options)
     recorded = record(tmp_path / "run", lambda: trainer.fit(module, shapes.loader(), shapes.loader(64)))
     assert_sound(recorded)
     assert recorded.kinds == {"train": train, "eval": 2 + 8}
