@@ -45,8 +45,9 @@ _TOOLS = {
     "data_pipeline": "DataLoader: wait for data, loaders, queue depths, time of each stage per batch, functions in them.",
     "ranks": "Which rank the others wait for, by how much and why; slow collectives; how the job ended.",
     "compare": "What changed from run a to run b, step, phases, operators, and whether it is more than noise.",
-    "sql": "One SELECT (DuckDB) over the tables of a run. Start with: select table_name, column_name, data_type from "
-    "information_schema.columns. The table steps holds more than training steps: add where kind = 'train'.",
+    "sql": "One SELECT (DuckDB) over the tables of a run. Tables: select distinct table_name from "
+    "information_schema.columns where table_name not like '%_rank_%'. Columns: describe steps. The table steps holds "
+    "more than training steps: where kind = 'train'. Use limit and offset for more rows.",
 }
 
 

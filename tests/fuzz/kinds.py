@@ -9,7 +9,7 @@ from typing import cast
 
 from tests.fuzz.frame import Kind
 
-NAMES = ("traces", "manifests", "tables", "caches", "control", "uploads")
+NAMES = ("traces", "manifests", "tables", "caches", "control", "uploads", "packs")
 
 
 def load_kind(name: str) -> Callable[[Path], Kind]:

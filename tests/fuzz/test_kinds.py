@@ -12,7 +12,7 @@ from tests.fuzz.__main__ import Stretch, Totals, run_worker
 from tests.fuzz.control import train
 from tests.fuzz.frame import CORPUS, read_corpus
 
-QUICK = {"traces": 40, "manifests": 20, "tables": 12, "caches": 12, "control": 40, "uploads": 60}
+QUICK = {"traces": 40, "manifests": 20, "tables": 12, "caches": 12, "control": 40, "uploads": 60, "packs": 60}
 
 
 @pytest.mark.parametrize("kind", kinds.NAMES)

@@ -115,7 +115,7 @@ def test_an_opened_pack_leaves_nothing_behind(pack: Path, tmp_path: Path) -> Non
     done = subprocess.run(
         [sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(temporary)}, capture_output=True, text=True
     )
-    assert (done.stdout, done.stderr) == ("1\n", "")
+    assert (done.stdout, done.stderr) == ("1 True\n", "")
     assert list(temporary.iterdir()) == []
 
 
