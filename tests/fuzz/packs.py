@@ -48,7 +48,8 @@ class Packs:
             return Case(how, self.packed[:start] + spoil_bytes(chance, self.packed[start:]))
         with zipfile.ZipFile(io.BytesIO(self.packed)) as pack:
             contents = [(name, pack.read(name)) for name in pack.namelist()]
-        at = chance.randrange(len(contents))
+        manifests = [at for at, (name, _) in enumerate(contents) if name.endswith(".json")]
+        at = chance.choice((*manifests * 4, *range(len(contents))))
         name, content = contents[at]
         spoil = spoil_json if name.endswith(".json") and chance.random() < 0.7 else spoil_bytes
         contents[at] = (chance.choice(_NAMES), content) if chance.random() < 0.3 else (name, spoil(chance, content))

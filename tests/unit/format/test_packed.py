@@ -109,9 +109,14 @@ def test_the_same_run_gives_the_same_bytes(pack: Path, tmp_path: Path) -> None:
 def test_an_opened_pack_leaves_nothing_behind(pack: Path, tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    script = (
-        f"import collector, os; run = collector.open_run({str(pack)!r}); print(len(os.listdir({str(temporary)!r})))"
-    )
+    script = f"""
+import collector, os
+run = collector.open_run({str(pack)!r})
+child = os.fork()
+if child:
+    os.waitpid(child, 0)  # it ends as a program does, and removes nothing of its parent
+    print(len(os.listdir({str(temporary)!r})), run.table("steps").num_rows > 0)
+"""
     done = subprocess.run(
         [sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(temporary)}, capture_output=True, text=True
     )
