@@ -54,7 +54,8 @@ class LaunchedProfiler(Profiler):
 
     def _say(self, steps: str) -> None:
         path = os.path.relpath(self.output_path)
-        path = path if not path.startswith("..") else str(self.output_path)
+        if path.startswith("..") or os.getcwd() == os.path.sep:  # below / a path without its slash looks wrong
+            path = str(self.output_path)
         say(
             f"profiler-run: recorded {steps} in {path}{self._name_trace()}; "
             f"show them with: profiler-server --summary-base-dir {os.path.dirname(path) or '.'}"

@@ -39,6 +39,8 @@ class Reading:
 
 
 _PYTHON_PLACE = re.compile(r"(?:.*/)?(?P<file>[^/]+\.py)\((?P<line>\d+)\): (?P<name>.+)")
+_STEP_MARK = re.compile(r"ProfilerStep#\d+")
+"""The profiler's own range around a step, which is no work."""
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (?P<name>[\w.]+).*>")
 
 
@@ -49,7 +51,7 @@ def say_host_waits(found: HostWaits | None, noun: str = "step") -> str:
     named = [
         f"{name_host_work(name)} {format_duration(spent_ns)}"
         for name, spent_ns in found.names
-        if spent_ns >= NAMED_WAIT_FRAC * found.waits_ns
+        if spent_ns >= NAMED_WAIT_FRAC * found.waits_ns and not _STEP_MARK.fullmatch(name)
     ]
     if not named:
         return ""

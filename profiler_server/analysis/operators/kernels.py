@@ -69,7 +69,8 @@ def name_kernels(names: Sequence[str], limit: int) -> list[str]:
     """
     short = _tell_apart([shorten_kernel(name) for name in names], names, lambda text, part: f"{text} ({part})")
     cut = [shorten_middle(text, limit) for text in short]
-    return _tell_apart(cut, short, lambda text, part: f"{text[: limit // 2]}…{part}")
+    half = limit // 2
+    return _tell_apart(cut, short, lambda text, part: f"{text[: half - 1]}…{part[:half]}")
 
 
 _LEAD_LENGTH, _PART_LENGTH = 8, 32

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collector.format.run import RankRun, open_run
-from profiler_server.analysis.operators.kernels import find_full_precision, shorten_kernel
+from profiler_server.analysis.operators.kernels import find_full_precision, name_kernels, shorten_kernel
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import remove_tables, write_rows
 
@@ -94,3 +94,19 @@ def test_collectives_and_what_is_rounded_to_tf32_count_apart(run: Path) -> None:
     assert share(run, ncclDevKernel_AllReduce=400) is None
     remove_tables(run, "kernels")
     assert find_full_precision(rank_of(run)) is None
+
+
+def test_kernels_whose_short_names_are_alike_get_what_tells_them_apart() -> None:
+    gemm = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize{}x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel"
+    names = [
+        gemm.format(128),
+        gemm.format(256),
+        *(f"void at::native::vectorized_elementwise_kernel<{n}, Add>" for n in (4, 8)),
+    ]
+    for limit in (30, 72):
+        shown = name_kernels(names, limit)
+        assert len(set(shown)) == len(names)
+        assert "128" in shown[0]
+        assert "256" in shown[1]
+        assert max(map(len, shown)) <= limit + 32
+    assert name_kernels(["gemm", "gemm"], 30) == ["gemm", "gemm"]  # one kernel of two operators
