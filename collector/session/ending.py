@@ -74,11 +74,13 @@ def spell_end(ended_by: str, steps: int) -> str:
 
 def count_recorded(rank: RankRun) -> str:
     """Return the number of recorded training steps in words, such as "20 steps". Without steps, return the number of
-    batches of inference; without either, NO_STEPS."""
+    batches or calls of inference; without either, NO_STEPS."""
     steps = rank.count_steps()
     batches = 0 if steps else rank.count_steps("eval")
     if batches:
-        return format_number_of(batches, "batch")
+        from collector.format.rank import read_step_rows
+
+        return format_number_of(batches, read_step_rows(rank, ("kind", "step")).noun)
     return format_number_of(steps, "step") if steps else NO_STEPS
 
 
