@@ -16,10 +16,9 @@ from profiler_server.commands import BaseDir, find_base_dir, find_run, find_runs
 
 if TYPE_CHECKING:
     from collector.format.run import Run
-    from profiler_server.analysis.compare.comparison import Comparison, Difference
+    from profiler_server.analysis.compare.comparison import Comparison, Difference, LineShare
     from profiler_server.analysis.compare.gate import Verdict
     from profiler_server.analysis.compare.run_times import RunTimes
-    from profiler_server.diagnosis.line_shares import LineShare
 
 NAME = "compare"
 EXAMPLE = "profiler-server compare runs/new --against runs/base --gate --max-slowdown 3%"
@@ -91,7 +90,7 @@ def check_words(words: list[str]) -> None:
     if not 2 <= len(words) <= MOST_COMPARED or (folder is not None and len(words) > 2):
         what = f"{folder} is a folder of runs" if folder is not None else f"{len(words)} were given"
         raise UsageError(
-            f"compare takes two to {MOST_COMPARED} runs, the baseline first, or RUN… --against RUN…; {what}"
+            f"compare takes two runs to {MOST_COMPARED}, the baseline first, or RUN… --against RUN…; {what}"
         )
     if folder is not None:
         raise UsageError(

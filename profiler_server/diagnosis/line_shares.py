@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from collector.format.run import Run
-from profiler_server.analysis.compare.comparison import Difference, compare_ranks
+from profiler_server.analysis.compare.comparison import Difference, LineShare, compare_ranks
 from profiler_server.analysis.compare.run_statistics import correct_chances
 from profiler_server.diagnosis.changes import find_same
 from profiler_server.diagnosis.judging import diagnose
@@ -22,18 +22,6 @@ _Z = 1.96
 _MISSED = 3.0
 """What no sample is in may have had this many of them, with 95 % certainty."""
 _MOST_LINES = 15
-
-
-@dataclass(frozen=True)
-class LineShare:
-    """A function, or a line of the training loop, in run A and run B. `part` has its times per step; the noise is that
-    of sampling. `a_place` and `b_place` are file:line of the line with most samples, "" where its share is too small. `text` is that line, "" if its source is unknown.
-    """
-
-    part: Difference
-    a_place: str
-    b_place: str
-    text: str
 
 
 def compare_lines(a: Run, b: Run, rank: int | None = None) -> tuple[LineShare, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from collector.format.run import Run
 from collector.format.schema.errors import RunError, StepscopeError
+from profiler_server.analysis.compare.comparison import Difference, compare_ranks
 from profiler_server.derive import derived as limits
 from profiler_server.derive.background import Background, note_provisional
 from profiler_server.derive.derived import AT_ONCE_SLICES, count_slices, derived, explain_too_large
@@ -20,7 +21,6 @@ from profiler_server.store.ledger import Ledger, LedgerEntry, say_track_record
 from profiler_server.web.shell import OutcomeView, Panel
 
 if TYPE_CHECKING:
-    from profiler_server.analysis.compare.comparison import Difference
     from profiler_server.diagnosis.outcome import Outcome
 
 
@@ -153,8 +153,6 @@ class Outcomes:
             return Turn(failure=str(error))
 
     def _turn(self, before: Run, after: Run) -> Turn:
-        from profiler_server.analysis.compare.comparison import compare_ranks
-
         clear = [part for part in compare_ranks(before.rank(), after.rank()).phases if part.is_clear]
         return Turn(tuple(sorted(clear, key=lambda part: -abs(part.change_ns))), self.say(before, after))
 

@@ -27,6 +27,20 @@ def test_runs_are_searched_judged_and_compared(page: Page, server: str) -> None:
     expect(page.locator(".verdict")).to_contain_text("95.6 ms")
 
 
+def test_three_ticked_runs_are_compared_and_another_can_be_the_baseline(page: Page, server: str) -> None:
+    page.goto(server)
+    boxes = page.locator("table.runs input[name=run]")
+    for at in range(3):
+        boxes.nth(at).check()
+    page.get_by_role("button", name="Compare 3 runs").click()
+    expect(page.locator(".compared li")).to_have_count(3)
+    baseline = page.locator(".compared li").first.locator("a").first
+    first = baseline.inner_text()
+    page.get_by_role("link", name="Make baseline B").click()
+    expect(baseline).not_to_have_text(first)
+    expect(page.locator(".compared")).to_contain_text(first)
+
+
 def test_the_theme_is_kept_and_goes_back_to_the_systems(page: Page, server: str) -> None:
     page.emulate_media(color_scheme="dark")
     page.goto(server)

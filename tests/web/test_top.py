@@ -109,8 +109,7 @@ def test_ctrl_c_ends_it_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(top, "watch", interrupt)
-    monkeypatch.setattr(top, "judge", interrupt)
+    monkeypatch.setattr(top, "draw", interrupt)
     done = run("top", tmp_path / "job")
     assert (done.returncode, done.stderr) == (0, "")
 

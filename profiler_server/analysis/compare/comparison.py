@@ -79,6 +79,18 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class LineShare:
+    """A function, or a line of the training loop, in run A and run B. `part` has its times per step; the noise is that
+    of sampling. `a_place` and `b_place` are file:line of the line with most samples, "" where its share is too small. `text` is that line, "" if its source is unknown.
+    """
+
+    part: Difference
+    a_place: str
+    b_place: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Comparison:
     """The comparison of two runs, A and B. `step` compares the mean step, `phases` its phases, which sum to it.
 

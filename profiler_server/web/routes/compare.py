@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
@@ -12,7 +12,13 @@ from starlette.responses import RedirectResponse, Response
 from collector.format.phases import PHASES
 from collector.format.run import Run
 from collector.format.schema.errors import RunError, read_or
-from profiler_server.analysis.compare.comparison import Comparison, Difference, compare_ranks, summarize_comparison
+from profiler_server.analysis.compare.comparison import (
+    Comparison,
+    Difference,
+    LineShare,
+    compare_ranks,
+    summarize_comparison,
+)
 from profiler_server.analysis.compare.several import MOST_COMPARED, Row, compare_several, list_operators, list_phases
 from profiler_server.analysis.operators.operator_groups import Measure
 from profiler_server.derive.derived import AT_ONCE_SLICES, count_slices
@@ -26,9 +32,6 @@ from profiler_server.web.frontend import read_fields
 from profiler_server.web.parameters import LARGEST_RANK
 from profiler_server.web.services import FIRST_LOOK_S, Services, ServicesOf
 from profiler_server.web.shell import Shell
-
-if TYPE_CHECKING:
-    from profiler_server.diagnosis.line_shares import LineShare
 
 ROUTER = APIRouter(tags=["runs"])
 CHOICES = 500

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from profiler_server.diagnosis.line_shares import LineShare, compare_lines, list_shares
+from profiler_server.analysis.compare.comparison import LineShare
+from profiler_server.diagnosis.line_shares import compare_lines, list_shares
 from profiler_server.facts.case import Hotspot, Line, Lines
 from tests.support.histories import Recorded, build_recorded
 
