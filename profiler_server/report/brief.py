@@ -63,8 +63,10 @@ def _say(rank: RankRun, found: Diagnosis) -> list[str]:
     first = next((entry for entry in found.suggestions if entry.severity != "info"), None)
     looks = [f"Worth a look: {entry.measured}" for entry in found.suggestions if entry.is_look]
     if first is None:
-        nothing = [] if looks else [found.sentence.partition(found.limit)[2].strip() or found.silence or NOTHING_PAYS]
-        return [found.limit, *nothing, *looks] if found.limit else [found.sentence, *looks]
+        if not found.limit:
+            return [found.sentence, *looks]
+        nothing = found.sentence.partition(found.limit)[2].strip() or found.silence or NOTHING_PAYS
+        return [found.limit, *(looks or [nothing])]
     change = f"{first.fix} ({first.title})" if first.fix else first.title
     is_known = first.predicted_step_ns is not None or first.least_step_ns is not None
     gain = [say_gain(first, measure_step(rank))] if is_known else []
