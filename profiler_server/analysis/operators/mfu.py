@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,6 +21,7 @@ from profiler_server.analysis.operators.roofline import (
     list_tf32_users,
 )
 from profiler_server.analysis.tables import find_rows, is_text
+from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits.traces import COVERED_PRODUCTS_FRAC, LEAST_PRODUCTS_FRAC
 from profiler_server.facts.useful import ModelUse
 from profiler_server.format import format_share
@@ -39,6 +39,7 @@ _QUANTISED = re.compile(
 )
 
 
+@derived()
 def measure_mfu(rank: RankRun) -> ModelUse | None:
     """Return the utilisation; None without a step whose operators were recorded. Raises as `RankRun.table` does."""
     rows = find_rows(rank, "operators", _OPERATORS)
@@ -113,8 +114,8 @@ def _sum_kernels(rank: RankRun) -> tuple[int, int]:
     """Return the time of the kernels that multiply, and of all kernels but collectives, in steps."""
     rows = find_rows(rank, "kernels", ("step", "name", "tensor_core", "collective", "total_ns"))
     rows = rows.filter(pc.and_(pc.is_valid(rows["step"]), pc.invert(rows["collective"])))
-    names = rows["name"].cast(pa.string())
-    known = {name: bool(_PRODUCTS.search(name)) for name in pc.unique(names).to_pylist()}
-    multiplies = np.array([known[name] for name in names.to_pylist()], np.bool_) | rows["tensor_core"].to_numpy()
-    times = rows["total_ns"].to_numpy()
-    return int(times[multiplies].sum()), int(times.sum())
+    keys = pa.table({"name": rows["name"].cast(pa.string()), **{k: rows[k] for k in ("tensor_core", "total_ns")}})
+    sums = keys.group_by(["name", "tensor_core"], use_threads=False).aggregate([("total_ns", "sum")])
+    columns = (sums[name].to_pylist() for name in ("name", "tensor_core", "total_ns_sum"))
+    entries = [(used or bool(_PRODUCTS.search(name)), time_ns) for name, used, time_ns in zip(*columns, strict=True)]
+    return sum(time_ns for multiplies, time_ns in entries if multiplies), sum(time_ns for _, time_ns in entries)

@@ -22,6 +22,7 @@ from profiler_server.analysis.recorded_facts import read_source_lines, read_star
 from profiler_server.analysis.stacks.frames import Frame, StackParser
 from profiler_server.analysis.stacks.naming import bound_share
 from profiler_server.analysis.tables import find_sound, is_text
+from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits.steps import LATE_SAMPLE_NS
 from profiler_server.facts.start_up import CAUSES, Cause, StartPart, StartUp
 
@@ -76,6 +77,7 @@ class _Sampled:
     first_ns: int | None
 
 
+@derived()
 def measure_start_up(rank: RankRun) -> StartUp | None:
     """Return the time to the first step; None for an imported trace, or without a step. Raises as `RankRun.table`."""
     if rank.manifest.is_trace:
