@@ -34,6 +34,7 @@ class LaunchedProfiler(Profiler):
         self._state = "analysed"
         if self._recording is not None:
             self._guard(self._recording.settle)
+            self._stop_tracking()
             self._guard(self._end)
 
     def _end(self) -> None:

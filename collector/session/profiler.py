@@ -384,6 +384,7 @@ class Profiler:
         self._state = "analysed"
         if self._recording is not None:
             self._guard(self._recording.settle)
+            self._stop_tracking()
             if self._tracking is not None and self._tracking.is_found and self._recording.ended_by == UNTOLD:
                 self._guard(self._finish)  # the tracker waits for figures of the whole run
                 return

@@ -6,13 +6,14 @@ calls the tracker, whose calls may wait for a network.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from collector.edge import Edge, attempt
+from collector.edge import Edge, attempt, log_failure
 from collector.format.recent import RECENT_STEPS, RecentSteps, read_recent
 from collector.format.schema.layout import rank_path
 from collector.format.schema.removal import scratch_folder
@@ -26,6 +27,11 @@ EVERY_S = 3.0
 """Least time between two live means. The recorder process writes new steps that often, too."""
 PATIENCE_S = 10.0
 """How long the end of a training waits for the tracker, and before that for the other ranks of its job."""
+STOP_S = 1.0
+"""How long the end of a recording waits for a live mean."""
+_LATE = ("pandas", "concurrent.futures.process", "concurrent.futures.thread")
+"""Modules for reading a run. They are imported before the training: pandas takes 0.2 s, and an interpreter that exits
+cannot import the others."""
 _LOOK_S = 1.0
 _POLL_S = 0.1
 _log = logging.getLogger("stepscope")
@@ -45,7 +51,11 @@ def open_tracking(recording: Recording, on_found: Callable[[], None]) -> Trackin
         _log.warning("stepscope: %s", text)
 
     tracker = attempt(lambda: open_tracker(log_to, place.run_path), fail)
-    return None if tracker is None else Tracking(tracker, name, recording, on_found)
+    if tracker is None:
+        return None
+    for module in _LATE:
+        importlib.import_module(module)
+    return Tracking(tracker, name, recording, on_found)
 
 
 class Tracking:
@@ -70,8 +80,10 @@ class Tracking:
         return self._thread is not None
 
     def stop(self) -> None:
-        """Log no more live means."""
+        """Log no more live means. The interpreter aborts if it ends while a thread reads a table, so wait for that."""
         self._ending.set()
+        if self._thread is not None:
+            self._thread.join(STOP_S)
 
     def conclude(self, judge: Callable[[Path], Sequence[str]]) -> None:
         """Log what is known at the end, and wait for that, but not for ever. `judge` returns the lines of the verdict
@@ -134,7 +146,9 @@ class Tracking:
             return
         with Edge(self._fail):
             texts = {"stepscope/verdict": lines[0], "stepscope/advice": "\n".join(lines[1:])} if lines else {}
-            figures = attempt(lambda: Run(self._run_path).metrics(0)) or {}  # a run without steps may have none
+            figures: dict[str, float] = {}
+            with log_failure("a run without figures is logged", level=logging.DEBUG):  # there may be no step
+                figures = Run(self._run_path).metrics(0)
             self._tracker.conclude(figures, texts, report if report.is_file() else None, self._steps)
 
     def _fail(self, error: Exception) -> None:
