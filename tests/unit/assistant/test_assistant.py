@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from collector.format.schema import layout
 from collector.format.schema.errors import OptionError, RunNotFoundError, StepscopeError
 from profiler_server.assistant.answers import Answers
 from profiler_server.assistant.fitting import LIMIT_BYTES
@@ -126,7 +127,10 @@ def test_no_name_of_the_user_leaves_where_names_are_left_out(tmp_path: Path) -> 
     for name in (f"{CANARY}-team/{CANARY}-one", f"{CANARY}-two"):
         build_case_run(base / name, PLANTED["too_few_workers"])
         plant(base / name)
+    broken = build_run(base / f"{CANARY}-broken", RunPlan(steps=3))
+    layout.run_file(broken).write_text("{")
     answers = Answers(base, is_redacted=True)
+    assert json.loads(answers.list_runs())["unreadable"]["total"] == 1
     assert json.loads(answers.list_runs())["runs"]["total"] == 2
     found = list(ask_everything(answers, "run 1", "run 2"))
     assert [spot for text in found for spot in find_canaries(text)] == []
