@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import lightning.pytorch as pl
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+_NOTHING = nullcontext()
 
 
 def _find_bases(module: str, name: str) -> tuple[Any, ...]:
@@ -43,10 +45,14 @@ class StepscopeProfiler(*_find_bases("profilers", "Profiler")):  # type: ignore[
         super().setup(stage, local_rank, log_dir)
         self._run.begin(lambda: _name_run(self._lightning_module, log_dir))
 
-    def start(self, action_name: str) -> None:
-        """End the run if an error ended the training: Lightning names no other event. All else is found by itself."""
+    def profile(self, action_name: str) -> AbstractContextManager[None]:
+        """End the run if an error ended the training. All else is found by itself, so an action costs nothing."""
         if action_name.endswith(".on_exception"):
             self._run.end(sys.exc_info()[1])
+        return _NOTHING
+
+    def start(self, action_name: str) -> None:
+        """Do nothing."""
 
     def stop(self, action_name: str) -> None:
         """Do nothing."""
