@@ -159,9 +159,9 @@ def _count(rank: RankRun, rows: pa.Table, rest: Cause) -> _Sampled:
     for kind, text, samples in zip(*columns, strict=True):
         stack = parser.parse(text)
         own = next((frame for frame in reversed(stack) if not frame.package and frame.file.endswith(".py")), None)
-        cause = find_cause(stack, sets)
-        if cause is None and own is not None and own is stack[-1]:
-            cause = "imports" if _IMPORTS.match(texts.get(own.file, {}).get(own.line, "")) else None
+        # An import also finds files and runs the functions of packages that import their modules late.
+        is_import = own is not None and _IMPORTS.match(texts.get(own.file, {}).get(own.line, ""))
+        cause = "imports" if is_import else find_cause(stack, sets)
         if cause is None or (kind != "startup" and cause not in _IN_STEP):
             cause = rest
         causes[cause] += samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from collector import Profiler
+from collector.context.hooks import ImportWatch
 from collector.format.run import open_run
 from collector.session import start_up
 
@@ -71,3 +73,15 @@ def test_a_run_notes_when_it_began(tmp_path: Path, profiler: Profiler) -> None:
     profiler.analyse()
     told = open_run(tmp_path / "run").rank().manifest.facts["start_up"]
     assert told["since_unix_ns"] <= told["began_unix_ns"] <= open_run(tmp_path / "run").rank().manifest.started_unix_ns
+
+
+def test_the_watch_of_an_import_knows_how_long_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import time; time.sleep(0.05)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    spans: list[tuple[int, int]] = []
+    watch = ImportWatch("slow_to_import", lambda: spans.append(watch.span_unix_ns))
+    monkeypatch.setattr(sys, "meta_path", [watch, *sys.meta_path])
+    importlib.import_module("slow_to_import")
+    monkeypatch.delitem(sys.modules, "slow_to_import")
+    ((began, ended),) = spans
+    assert ended - began >= 50_000_000

@@ -135,6 +135,13 @@ def test_the_parts_sum_to_the_time_from_the_process_to_the_end_of_the_first_step
     assert script.low_ns < script.duration_ns < script.high_ns
 
 
+def test_all_that_a_line_with_an_import_does_is_importing(tmp_path: Path) -> None:
+    late = library("_LazyModule.__getattr__", "transformers/models/auto/__init__.py")
+    facts = {"source_lines": {"/home/me/train.py": {"2": "from transformers import AutoModel"}}}
+    _, parts = _measure(_build(tmp_path / "run", [_sample(0.05, 9, own("<module>", 2), late)], facts))
+    assert parts["imports"] == 10.0
+
+
 def test_without_stacks_only_what_was_measured_has_a_name(tmp_path: Path) -> None:
     start, parts = _measure(_build(tmp_path / "run", ()))
     assert parts == {"before": 1.0, "imports": 2.0, "recording": 1.0, "first_batch": 1.0, "unseen": 10.0, "step": 3.06}
