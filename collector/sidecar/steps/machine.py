@@ -342,6 +342,8 @@ class StepMachine(RowKeeper):
             self._queue = value
         elif code == codes.DETAILED:
             self.state.detailed = bool(value)
+            if value and not self._stack:
+                self._close_ended_call()
             if self._row is not None and self._closes_next is None:
                 self._row.detailed = self._row.detailed or bool(value)
         elif self._row is not None:

@@ -198,6 +198,8 @@ class RowKeeper:
             return False
         if state.inferring and counters.no_grad < counters.forwards:
             self._close_call(self.row.cut_here(time, self._values_from or self.position))
+        if state.inferring and not self.row.counters.forwards:
+            self._close("rest", time)
         row = self.row
         row.heads.append(Head(row.cut_here(time, self._values_from or self.position)))
         if len(row.heads) > MOST_FORWARDS:
@@ -234,6 +236,11 @@ class RowKeeper:
         self._split_at_heads()
         if self.row.heads:
             self._close_call(self.row.cut_here(self._at, self.position))
+
+    def _close_ended_call(self) -> None:
+        """Close the call that has just ended in a run that infers: a detailed window that opens now is none of its."""
+        if self._row is not None and self.state.inferring and self._row.heads:
+            self._close_call(self._row.cut_here(self._at, self.position))
 
     def _close_fed_batch(self, time: int) -> None:
         """Close the batch of inference that a loader fed, before Stepscope holds the thread: it carries none of that."""

@@ -31,11 +31,13 @@ from profiler_server.analysis.data.stages import find_loader
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.steps.interruptions import find_reasons
+from profiler_server.analysis.steps.requests import summarize_requests
 from profiler_server.analysis.steps.step_figures import count_micro_batches, measure_throughput, summarize_spread
 from profiler_server.analysis.steps.step_graph import average_graph
 from profiler_server.derive.derived import NotReady
 from profiler_server.diagnosis.end_sentences import describe_end, list_attempt_lines, name_title
 from profiler_server.diagnosis.limits.steps import NOTED_FRAC
+from profiler_server.diagnosis.request_sentences import say_latency
 from profiler_server.figures import PHASE_COLORS, Strip, build_strip
 from profiler_server.format import (
     describe_micro_batches,
@@ -225,12 +227,21 @@ def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
     wait = next((phase.share_frac for phase in steps.phases if phase.name == "data_wait"), None)
     figures = (
         Stat(title, format_duration(spread.mean), around, "steps"),
+        _describe_requests(rank),
         _describe_rate(measure_throughput(steps.table), noun),
         Stat("Data wait", format_share(wait), f"of the {noun}", "data") if known else None,
         _describe_device(rank),
         _describe_cost(rank.manifest.overhead.training_thread_ns_per_step, spread.mean, noun),
     )
     return (*(figure for figure in figures if figure is not None), *list_useful_stats(rank, steps.table, noun))
+
+
+def _describe_requests(rank: RankRun) -> Stat | None:
+    """Return the median latency of requests with their rate; None without a request."""
+    found = summarize_requests(rank)
+    if found is None or found.duration_ns is None:
+        return None
+    return Stat("Request, p50", format_duration(found.duration_ns.p50), say_latency(found), "steps")
 
 
 def _describe_rate(rate: float | None, noun: str) -> Stat | None:

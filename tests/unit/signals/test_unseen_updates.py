@@ -267,7 +267,7 @@ def test_ranges_around_training_steps_change_no_step_whether_they_count_or_not(t
     ("lines", "said"),
     [
         ("pass", "No training step was found: call profiler.step() after each step."),
-        ("with torch.no_grad():\n    for _ in range(25): model(torch.ones(1, 2))", "25 batches recorded"),
+        ("with torch.no_grad():\n    for _ in range(25): model(torch.ones(1, 2))", "25 calls recorded"),
         ("for _ in range(25): model(torch.ones(1, 2)).sum().backward()", "25 steps recorded"),
     ],
 )

@@ -80,3 +80,11 @@ def test_a_window_of_calls_is_dropped_where_the_run_trains_after_all(
     windows = list_windows(run)
     assert [window[:2] for window in windows] == [(11, 12)]
     assert {step for step in run.table("operators")["step"].to_pylist() if step is not None} == {11, 12}
+
+
+def test_only_the_calls_of_a_window_carry_its_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "has_optimizer", bool)
+    recorded = record(tmp_path, lambda: infer_by_calls(30), window=(10, 3))
+    calls = [row for row in recorded.rows if row["kind"] == "eval"]
+    assert [number for number, row in enumerate(calls, 1) if row["detailed"]] == [10, 11, 12]
+    assert all(row["duration_ns"] == row["forward_ns"] for row in calls)
