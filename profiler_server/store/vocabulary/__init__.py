@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
+from collector.format.schema.wording import CALL_RANGE, REQUEST_RANGE
+
 Rename = Callable[[str, str], str]
 """Takes the kind of a private name and the name; returns the replacement."""
 
@@ -51,6 +53,7 @@ _WORDS: Mapping[str, frozenset[str]] = {
 }
 _WHOLE = frozenset(
     (
+        *("inference", REQUEST_RANGE, CALL_RANGE),
         *("record_param_comms", "DistributedDataParallel.forward", "CompiledFunction", "CompiledFunctionBackward"),
         *("Buffer Flush", "Stream Sync", "Context Sync", "Event Sync", "Stream Wait Event", "INVALID", "Memset"),
         *(
