@@ -22,7 +22,7 @@ _LABELS = ("labels", "target_ids")
 _PACKED = ("cu_seqlens", "cu_seqlens_q", "cu_seq_lens_q")
 _IGNORED = -100
 """The label that losses of torch leave out."""
-MOST_READ = 1 << 20
+MOST_READ = 1 << 19
 _DEPTH = 2
 
 
