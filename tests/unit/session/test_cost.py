@@ -49,7 +49,7 @@ def test_a_run_has_the_cost_of_its_own_hooks_within_bounds(sampled: tuple[Record
     assert cost.training_thread_high_ns_per_step is not None
     assert 0 < cost.training_thread_low_ns_per_step <= cost.training_thread_ns_per_step
     assert cost.training_thread_ns_per_step <= cost.training_thread_high_ns_per_step
-    assert "between steps of this run" in cost.how
+    assert "times in this run" in cost.how
     mean = summarize_steps(recorded.run.table("steps")).duration_ns
     assert mean is not None
     assert cost.share_frac == pytest.approx(cost.training_thread_ns_per_step / mean.mean)
