@@ -146,7 +146,7 @@ def build(request: PageRequest) -> OverallPage:
     rank, whole = request.chosen_steps, request.rank_run
     read = build_panel("The steps cannot be read", lambda: _read_steps(rank))
 
-    def from_steps(title: str, make: Callable[[Steps], T]) -> Panel[T]:
+    def from_steps(title: str, make: Callable[[Steps], T | Notice]) -> Panel[T]:
         steps = read.body
         return Panel(None, read.notice) if steps is None else build_panel(title, lambda: make(steps))
 
