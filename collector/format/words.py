@@ -61,8 +61,9 @@ SIGNALS = (
 )
 """The signals of a recording that a manifest can name."""
 WARNINGS = (
-    *("batches_guessed", "collectives", "control_file", "ddp_records", "ended_by", "input_unseen", "no_device"),
+    *("batches_guessed", "collectives", "control_file", "ddp_records", "ended_by", "input_unseen", "log_to"),
     *(
+        "no_device",
         "no_sidecar",
         "not_written",
         "other_world_size",

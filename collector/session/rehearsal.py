@@ -16,8 +16,7 @@ from typing import Any
 
 from collector.context.signals import SignalContext
 from collector.format.schema.removal import remove_file
-from collector.ring.codes import STALL_END, STALL_START
-from collector.ring.words import CODE_SHIFT, WordLog
+from collector.ring.words import WordLog
 
 _SCRATCH_WORDS = 1 << 12
 FILLER_BYTES = 1 << 20
@@ -75,9 +74,6 @@ class CostSampler:
         is_early = self._taken < EARLY_CALLS
         self._next_step = step + (1 if is_early else LATER_STEPS)
         self._next_ns = after + (EARLY_NS if is_early else LATER_NS)
-        # No step carries this time.
-        self._run_log.write(STALL_START >> CODE_SHIFT, begun)
-        self._run_log.write(STALL_END >> CODE_SHIFT, time.perf_counter_ns())
         # Powers of two of rounds: a run that is killed has a figure, and few are written.
         rounds, rest = divmod(self._taken, len(self._names))
         return not rest and rounds >= LEAST_CALLS and not rounds & (rounds - 1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
 from collector.format.steps import summarize_steps
@@ -63,6 +66,24 @@ def test_no_step_carries_the_time_in_which_a_hook_was_timed(sampled: tuple[Recor
     rests = [row["step"] for row in recorded.rows if row["kind"] == "rest"]
     assert steps
     assert set(steps) <= set(rests)
+
+
+def test_no_step_carries_a_look_between_steps_of_a_tenth_of_a_millisecond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+
+    def spin(sampler: CostSampler, step: int) -> bool:
+        end = time.perf_counter_ns() + 100_000
+        while time.perf_counter_ns() < end:
+            pass
+        steps.append(step)
+        return False
+
+    monkeypatch.setattr(CostSampler, "sample", spin)
+    recorded = record(tmp_path, train)
+    assert len(steps) >= 5
+    assert set(steps) <= {row["step"] for row in recorded.rows if row["kind"] == "rest"}
 
 
 def test_the_cost_of_a_step_is_the_sum_over_its_calls_and_its_bounds_add_up_as_errors_do() -> None:
