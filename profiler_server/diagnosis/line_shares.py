@@ -33,18 +33,30 @@ def compare_lines(a: Run, b: Run, rank: int | None = None) -> tuple[LineShare, .
     lines = [diagnose(run, run.rank(rank).rank).lines for run in (a, b)]
     if lines[0] is None or lines[1] is None or not step.a_ns or not step.b_ns:
         return ()
-    return list_shares((step.a_ns, step.b_ns), (lines[0], lines[1]))
+    return list_shares((step.a_ns, step.b_ns), (lines[0], lines[1]), step.noise_ns or 0.0)
 
 
-def list_shares(steps_ns: tuple[float, float], lines: tuple[Lines, Lines]) -> tuple[LineShare, ...]:
-    """Return the lines whose time clearly changed, from the mean step and the sampled lines of both runs."""
-    found = list(_pair(steps_ns, lines))
+def list_shares(
+    steps_ns: tuple[float, float], lines: tuple[Lines, Lines], noise_ns: float = 0.0
+) -> tuple[LineShare, ...]:
+    """Return the lines whose time clearly changed, from the mean step and the sampled lines of both runs.
+
+    `noise_ns` is the noise of the change of the step: a line has its share of it.
+    """
+    found = [_add_noise(each, noise_ns / max(steps_ns)) for each in _pair(steps_ns, lines)]
     chances = correct_chances([each.part.p or 0.0 for each in found])
     judged = [
         replace(each, part=replace(each.part, corrected_p=chance)) for each, chance in zip(found, chances, strict=True)
     ]
     clear = [each for each in judged if each.part.is_clear]
     return tuple(sorted(clear, key=lambda each: -abs(each.part.change_ns))[:_MOST_LINES])
+
+
+def _add_noise(line: LineShare, noise_frac: float) -> LineShare:
+    part = line.part
+    noise_ns = math.hypot(part.noise_ns or 0.0, noise_frac * max(part.a_ns, part.b_ns))
+    p = math.erfc(abs(part.change_ns) * _Z / noise_ns / math.sqrt(2.0)) if noise_ns else 1.0
+    return replace(line, part=replace(part, noise_ns=noise_ns, p=p, corrected_p=p))
 
 
 def _pair(steps_ns: tuple[float, float], lines: tuple[Lines, Lines]) -> Iterator[LineShare]:
@@ -70,9 +82,8 @@ def _describe(
         _measure(spot, shown.key, step_ns, of) for spot, step_ns, of in zip(spots, steps_ns, lines, strict=True)
     )
     error_ns = math.hypot(a_error, b_error)
-    p = math.erfc(abs(b_ns - a_ns) / error_ns / math.sqrt(2.0)) if error_ns else 1.0
     named = spots[1] or shown
-    part = Difference(_name(named), a_ns, b_ns, _Z * error_ns, p, p)
+    part = Difference(_name(named), a_ns, b_ns, _Z * error_ns)
     a_place, b_place = (spot.place if spot is not None else "" for spot in spots)
     return LineShare(part, a_place, b_place, named.lines[0].text)
 

@@ -81,7 +81,7 @@ class Difference:
 @dataclass(frozen=True)
 class LineShare:
     """A function, or a line of the training loop, in run A and run B. `part` has its times per step; the noise is that
-    of sampling. `a_place` and `b_place` are file:line of the line with most samples, "" where its share is too small. `text` is that line, "" if its source is unknown.
+    of sampling and of the step. `a_place` and `b_place` are file:line of the line with most samples, "" where its share is too small. `text` is that line, "" if its source is unknown.
     """
 
     part: Difference

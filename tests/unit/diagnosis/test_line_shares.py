@@ -44,6 +44,12 @@ def test_a_function_is_the_same_by_its_name_and_a_change_within_the_noise_is_non
     assert show(list_shares((STEP_NS, STEP_NS), (a, b))) == [("normalize()", 20, 30, "train.py:41", "train.py:52")]
 
 
+def test_a_line_has_its_share_of_the_noise_of_the_step() -> None:
+    a, b = (make_lines(make_spot("normalize", share)) for share in (0.2, 0.3))
+    assert len(list_shares((STEP_NS, STEP_NS), (a, b), 5e6)) == 1
+    assert list_shares((STEP_NS, STEP_NS), (a, b), 60e6) == ()
+
+
 def test_a_share_that_only_rose_with_the_step_is_judged_in_time() -> None:
     a, b = (make_lines(make_spot("normalize", share)) for share in (0.4, 0.8))
     assert list_shares((STEP_NS, STEP_NS / 2), (a, b)) == ()
