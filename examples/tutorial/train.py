@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from stepscope import Profiler
 
 torch.manual_seed(0)
+torch.set_num_threads(1)  # a small network: more would wait for each other
 torch.autograd.set_detect_anomaly(True)
 
 

@@ -13,10 +13,10 @@ from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OWN_TESTS = {
+    "ray": "tests/unit/stepscope/test_ray.py",
     "trackers": "tests/unit/trackers",
     "faster": "tests/unit/documents/test_tutorial.py",
-    "ray": "tests/unit/stepscope/test_ray.py",
-    "flame-graphs": "tests/unit/timeline/test_export_stacks.py",
+    "flame-graphs": "tests/web/test_door_documents.py",
 }
 """Pages whose examples other tests run, with the place of these."""
 SCRIPT = """
