@@ -97,7 +97,7 @@ def serve_runs(
             metavar="TOKEN",
             envvar="STEPSCOPE_TOKEN",
             show_envvar=False,
-            help="What every request must bring; by default one is made at start where other machines reach the port.",
+            help="Secret that every request must carry. By default one is made if other machines can reach the port.",
         ),
     ] = "",
     upload_limit: Annotated[
@@ -159,7 +159,7 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def register_commands(program: str) -> None:
+def register_commands(program: str = "profiler-server") -> None:
     """Register each module in `profiler_server/commands` as a sub-command, with its example below its help."""
     app.info.epilog = f"Example: {program} --summary-base-dir runs. Documents: {find_documents()}"
     for verb, text in _SHORT.items() if program == "stepscope" else ():

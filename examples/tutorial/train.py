@@ -57,7 +57,7 @@ def train(out, steps):
     head = nn.Linear(128, 5)
     optimizer = torch.optim.Adam([*body.parameters(), *head.parameters()], 1e-3)
     profiler = Profiler(out / "run")
-    for epoch in range(steps // len(loader)):
+    for _ in range(steps // len(loader)):
         for pictures, kinds in loader:
             features = body(pictures)
             loss = nn.functional.cross_entropy(head(features.relu()), kinds) + push_apart(features, kinds)

@@ -30,7 +30,7 @@ def command(
     context: typer.Context,
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN…", help=f"{RUNS} Without --against two to eight: the baseline, then the others."),
+        typer.Argument(metavar="RUN…", help=f"{RUNS} Without --against: two to eight runs, the baseline first."),
     ],
     against: Annotated[
         list[str] | None, typer.Option("--against", metavar="RUN…", help=f"The runs to compare with. {RUNS}")
@@ -89,9 +89,7 @@ def check_words(words: list[str]) -> None:
     folder = next((word for word in words if list_runs_below(word)), None)
     if not 2 <= len(words) <= MOST_COMPARED or (folder is not None and len(words) > 2):
         what = f"{folder} is a folder of runs" if folder is not None else f"{len(words)} were given"
-        raise UsageError(
-            f"compare takes two runs to {MOST_COMPARED}, the baseline first, or RUN… --against RUN…; {what}"
-        )
+        raise UsageError(f"compare takes 2 to {MOST_COMPARED} runs, the baseline first, or RUN… --against RUN…; {what}")
     if folder is not None:
         raise UsageError(
             f"{folder} is a folder of runs. To compare lists, name the new ones first: "

@@ -75,7 +75,7 @@ def test_the_ranks_page_stands_on_no_more_than_it_did() -> None:
     [
         "import collector",
         "import collector.launch.command",
-        "from profiler_server.cli import *; register_commands('profiler-server')",
+        "from profiler_server.cli import *; register_commands()",
     ],
 )
 def test_what_every_start_imports_is_light(start: str) -> None:

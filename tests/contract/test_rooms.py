@@ -416,8 +416,10 @@ def test_plug_ins_do_not_import_each_other() -> None:
 def test_only_signals_import_torch(package: str) -> None:
     # A launcher's own parser is asked where its arguments end, in the process that becomes the launcher.
     # TensorBoard's writer is torch's.
-    allowed = ("collector.signals", "collector.demo", "collector.launch.launchers", "collector.launch.trying")
-    allowed = (*allowed, "collector.trackers.tensorboard")
+    allowed = (
+        *("collector.signals", "collector.demo", "collector.launch.launchers", "collector.launch.trying"),
+        "collector.trackers.tensorboard",
+    )
     wrong = [
         module
         for module, path in list_modules()

@@ -32,6 +32,7 @@ SHAPE: dict[str, Any] = {
     "ranks": [
         {
             "rank": int,
+            "unit": str,
             "completeness": (str, type(None)),
             "steps": {
                 "count": int,
@@ -58,6 +59,14 @@ SHAPE: dict[str, Any] = {
                     ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu_exec", "other"), int
                 ),
             },
+            "requests": {
+                OPTIONAL: True,
+                **dict.fromkeys(("count", "failed", "left_out", "most_at_once", "threads", "calls_max"), int),
+                **dict.fromkeys(("per_s", "calls_mean"), NUMBER),
+                "duration_ns": (dict, type(None)),
+                "call_ns": (dict, type(None)),
+            },
+            "other_calls": {OPTIONAL: True, "count": int, "duration_ns": (dict, type(None))},
             "start_up": {
                 OPTIONAL: True,
                 "total_ns": int,

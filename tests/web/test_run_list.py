@@ -22,7 +22,7 @@ from tests.support.waiting import wait_for
 def test_an_empty_base_shows_how_to_record_a_run(tmp_path: Path) -> None:
     text = Asker(tmp_path).ask("/").text
     assert "No run here yet" in text
-    assert "from collector import Profiler" in text
+    assert "from stepscope import Profiler" in text
     assert f"profiler-server demo --summary-base-dir {tmp_path}" in text
 
 
