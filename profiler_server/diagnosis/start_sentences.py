@@ -32,7 +32,7 @@ def say_basis(start: StartUp) -> str:
         return "No stack was sampled, so only what was measured has a name."
     doubt_ns = max(max(part.high_ns - part.duration_ns, part.duration_ns - part.low_ns) for part in start.parts)
     sampled = f"The parts come from {format_number_of(start.samples, 'sampled stack')}"
-    return f"{sampled}, so one may be off by {format_duration(doubt_ns)}." if doubt_ns > 0 else f"{sampled}."
+    return f"{sampled}, so each may be off by {format_duration(doubt_ns)}." if doubt_ns > 0 else f"{sampled}."
 
 
 def _name(part: StartPart) -> str:

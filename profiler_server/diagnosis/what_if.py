@@ -303,7 +303,7 @@ def _say_replay(case: Case) -> str:
     replay = case.device.replay
     assert replay is not None
     share = format_share(1.0 + replay.error_frac)
-    return f"Worked out by replaying the recorded steps with the change; without it the replay gives {share} of their time."
+    return f"Computed by a replay of the recorded steps with the change. A replay without it takes {share} of the measured time."
 
 
 def say_examples(seen: Sighting) -> str:

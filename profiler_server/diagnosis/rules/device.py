@@ -169,7 +169,7 @@ _WINDOW = (
         "channels_last",
         "layout",
         "kernels",
-        "Convolutions turn their images into another layout and back.",
+        "Convolutions copy their images into another memory layout and back.",
         sighting="layout_copies",
     ),
     _Seen(
