@@ -92,7 +92,7 @@ class Tracking:
         self._find()
         if self._problem or self._thread is None:
             if not self._problem:
-                _log.warning("stepscope: nothing is logged to %s: no run of it was active before analyse()", self._name)
+                _log.warning("stepscope: nothing is logged to %s: it had no active run before analyse()", self._name)
             return
         with scratch_folder() as folder:
             report = folder / "report.html"
@@ -101,7 +101,7 @@ class Tracking:
             last.start()
             last.join(PATIENCE_S)
         if last.is_alive():
-            _log.warning("stepscope: %s has not answered for %.0f s; nobody waits for it", self._name, PATIENCE_S)
+            _log.warning("stepscope: %s did not answer within %.0f s; the training goes on", self._name, PATIENCE_S)
 
     def await_ranks(self, world_size: int) -> bool:
         """Wait until the tables of all ranks are written. Return whether they are: one verdict needs them all."""

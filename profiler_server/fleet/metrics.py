@@ -58,13 +58,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("data_wait_ratio", "1", "Part of the step spent waiting for data.", _plain(lambda r: r.data_wait_frac)),
     Metric("steps_recorded", "{step}", "Steps of the rank that has most.", _plain(lambda r: r.steps)),
     Metric("ranks", "{rank}", "Ranks that left a folder.", _plain(lambda r: r.ranks)),
-    Metric("ranks_read", "{rank}", "Ranks that the figures are of.", _plain(lambda r: r.ranks_read)),
+    Metric("ranks_read", "{rank}", "Ranks whose figures were read.", _plain(lambda r: r.ranks_read)),
     Metric("world_size", "{rank}", "Ranks that the job says it has.", _plain(lambda r: r.world_size)),
     Metric("slowest_rank", "1", "Number of the rank with most work of its own.", _plain(lambda r: r.slowest_rank)),
     Metric(
         "slowest_rank_slowdown_ratio",
         "1",
-        "Own work of the slowest rank, over the median of the others.",
+        "Own work of the slowest rank, divided by the median of the others.",
         _plain(lambda r: r.slowdown_ratio),
     ),
     Metric(
@@ -77,7 +77,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "ranks_losing_steps",
         "{rank}",
-        "Ranks that ended more steps than were recorded.",
+        "Ranks with lost steps: more ended than were recorded.",
         _plain(lambda r: r.ranks_losing_steps),
     ),
 )

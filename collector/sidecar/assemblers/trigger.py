@@ -233,7 +233,7 @@ class TriggerAssembler(Assembler):
         step, at_ns = (rows[name][-1].as_py() for name in ("step", "start_ns"))
         step = step or self._calls
         if step >= self._from_step and self._misses_lines():
-            self._order(Finding("lines", step, "the lines that take the time are in no window"), at_ns)
+            self._order(Finding("lines", step, "no window has shown the lines that take the time"), at_ns)
 
     def _see_orders(self) -> None:
         """Look for a new order of the user. Until the training thread has had time to read it, no order from a trigger

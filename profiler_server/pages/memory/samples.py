@@ -120,7 +120,7 @@ METRICS = {
         scale=100.0,
     ),
     "memory_bytes": Look(
-        "gpu-memory", "Memory in use", "Of all processes on the GPU.", "in use", "bytes", format_bytes
+        "gpu-memory", "Memory in use", "Memory of all processes on the GPU.", "in use", "bytes", format_bytes
     ),
     "power_w": Look("gpu-power", "Power", "Draw of the whole board.", "power", "W", lambda value: f"{value:.0f} W"),
     "temperature_c": Look(

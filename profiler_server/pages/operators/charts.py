@@ -198,7 +198,7 @@ def _explain_part(roof: Roof | None, group: GroupTable) -> str:
     if roof is None or not roof.device:
         return "No roof: the trace does not name its device. The achieved rates are shown."
     if roof.part is None:
-        return f"No roof: “{shorten_middle(roof.device, 60)}” is not in the table of parts. What it achieved is shown."
+        return f"No roof: “{shorten_middle(roof.device, 60)}” is not in the table of parts. Achieved rates are shown."
     part = roof.part
     peaks = ", ".join(f"{name.upper()} {format_rate(peak, 'FLOP/s')}" for name, peak in _list_peaks(part))
     return (

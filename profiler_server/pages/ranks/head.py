@@ -55,7 +55,7 @@ def list_stats(world_size: int, ranks: Sequence[RankFigures], found: Compared) -
         what = format_number_of(comparison.meetings, one)
         residual = f"± {format_duration(comparison.residual_ns[1])}"
         # The ranks leave one meeting this far apart. The error does not grow with the number of meetings.
-        stats.append(Stat("One lateness known to", residual, f"in 95 % of {what}; a mean is more exact"))
+        stats.append(Stat("Error of one lateness", residual, f"in 95 % of {what}; smaller for a mean"))
     if wait.any():
         stats.append(
             Stat("Held in collectives", format_share(float((wait / steps).mean())), f"of the {noun}, mean of the ranks")

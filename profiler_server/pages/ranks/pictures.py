@@ -178,7 +178,7 @@ def _describe_scale(figure: _Figure, heat: Heat) -> str:
     if heat.most_ns <= heat.low_ns:
         return f"{most} everywhere"
     if most != high and heat.most_ns > heat.high_ns:
-        return f"from {low} (pale) to {high} and more (red), at most {most}"
+        return f"from {low} (pale) to {high} or more (red); the highest is {most}"
     return f"from {low} (pale) to {most}"
 
 

@@ -101,7 +101,7 @@ def _name_steps(request: WindowRequest) -> str:
 
 _REASONS: dict[Reason, str] = {
     "warm-up": "warm-up: the first steps are still slower than the typical one",
-    "standstill": "the job stood still in them",
+    "standstill": "the job stood still during them",
     "detailed windows": "in a detailed window or beside its reading, whose cost they carry",
 }
 OUTLIER_ROWS = 20

@@ -142,7 +142,9 @@ def read_comparison(services: ServicesOf, a: RunOf, b: RunOf, rank: Rank = None)
 def read_several(
     services: ServicesOf,
     a: RunOf,
-    b: Annotated[list[str], Query(max_length=MOST_COMPARED - 1, description="The runs beside the baseline a.")],
+    b: Annotated[
+        list[str], Query(max_length=MOST_COMPARED - 1, description="The runs to compare with the baseline a.")
+    ],
     rank: Rank = None,
 ) -> Response:
     others = list(dict.fromkeys(b))

@@ -152,7 +152,7 @@ def test_without_a_run_in_the_tracker_one_line_says_so(
     profiler = Profiler(tmp_path / "run", window=None, log_to=name)
     train()
     profiler.analyse()
-    assert f"nothing is logged to {name}: no run of it was active before analyse()" in caplog.text
+    assert f"nothing is logged to {name}: it had no active run before analyse()" in caplog.text
 
 
 def test_other_ranks_log_nothing(tmp_path: Path, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
