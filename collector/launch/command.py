@@ -112,7 +112,7 @@ def _add_options(parser: argparse.ArgumentParser) -> set[str]:
         add("-m", action="store_true", help="what follows is a module's name, as for python -m"),
         bench("-np", "--processes", **many, help="processes on each device (default: 1)"),
         bench("-ng", "--gpus", **any_number, help="devices, 0 for the CPU only (default: 1 if there is one)"),
-        bench("-w", "--warmup", **any_number, help="batches left out at both ends (default: 1)"),
+        bench("-w", "--warmup", **any_number, help="batches left out at the start and at the end (default: 1)"),
         bench(
             "--maximize-clocks",
             action="store_true",

@@ -43,7 +43,7 @@ class Answers:
 
     def list_runs(self, words: str = "", skip: int = 0) -> str:
         if words and self._redactor is not None:
-            raise OptionError("runs cannot be searched by words, because their names are left out; use skip")
+            raise OptionError("words cannot be searched, because names are redacted; use skip")
         listing = self._catalog.list_runs(PATIENCE_S)
         query = RunQuery(words, page=1 + skip // PAGE_SIZE_LIMIT, page_size=PAGE_SIZE_LIMIT)
         page = select_runs(listing.runs, query)
@@ -193,7 +193,7 @@ class Answers:
                 "operators": list_some([_describe_difference(part) for part in found.operators]),
                 "operators_measure": found.measure,
                 "operators_left_out": found.moved,
-                "noise_is": "the half width of the 95 % interval within these two runs; runs differ by more",
+                "noise_is": "the half width of the 95 % interval within these two runs; between runs it is larger",
                 "cautions": list_some(found.cautions),
             }
         )

@@ -28,7 +28,7 @@ def command(
     steps: Annotated[int | None, typer.Option(metavar="N", min=1, help="Training steps to record.")] = None,
     serve: Annotated[bool, typer.Option(help="Show the run once it is recorded.")] = True,
 ) -> None:
-    """Train a small model on this machine, record it (below stepscope-demo unless told otherwise), and show it."""
+    """Train a small model on this machine, record it (in stepscope-demo by default), and show it."""
     from profiler_server.web import serving
 
     base = find_base_dir(base_dir, context) or DEFAULT_BASE

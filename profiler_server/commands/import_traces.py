@@ -35,7 +35,7 @@ def command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Name of the run; by default that of the first file or folder, with a number if other files are there.",
+            help="Name of the run; by default that of the first file or folder, with a number if that name is taken.",
         ),
     ] = None,
     steps_from: Annotated[
@@ -61,7 +61,7 @@ def command(
     ] = None,
     dask: Dask = None,
 ) -> None:
-    """Make a run of traces of torch.profiler, operations of a job, Flight Recorder dumps or NCCL's status."""
+    """Make a run from torch.profiler traces, operations of a job, Flight Recorder dumps or NCCL's status."""
     from collector.traces.format import ReadOptions
     from collector.traces.importing import import_traces
     from profiler_server.store.mirror import find_mirror

@@ -67,7 +67,7 @@ def command(
         raise OptionError(sql.explain(error, connection)) from None
     except UnicodeDecodeError:
         raise TableBrokenError(
-            "a table that the query reads is damaged: a text in it is no UTF-8; it cannot be made again"
+            "a table that the query reads is damaged and cannot be restored: it holds text that is not UTF-8"
         ) from None
     if is_cut:
         more = "--rows N prints more" if as_csv else "--csv prints all"

@@ -413,5 +413,5 @@ def test_texts_in_place_of_numbers_are_told_in_a_line(tmp_path: Path, how: tuple
     pq.write_table(rows.set_column(rows.schema.get_field_index("depth"), "depth", texts), file)
     done = run("sql", tmp_path / "run", "select * from queues", *how)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "is damaged: a text in it is no UTF-8; it cannot be made again" in done.stderr
+    assert "is damaged and cannot be restored: it holds text that is not UTF-8" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
