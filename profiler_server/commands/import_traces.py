@@ -35,7 +35,7 @@ def command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Name of the run; by default that of the first file or folder, with a number if that name is taken.",
+            help="Name of the run; by default that of the first file or folder, with a number if other files have that name.",
         ),
     ] = None,
     steps_from: Annotated[

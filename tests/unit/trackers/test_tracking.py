@@ -119,7 +119,7 @@ def test_a_tracker_that_never_answers_does_not_hold_up_the_end(
     train()
     assert profiler.analyse().rank().count_steps() == 30
     assert not answers.is_set()
-    assert "function has not answered" in caplog.text
+    assert "function did not answer" in caplog.text
     answers.set()
 
 
