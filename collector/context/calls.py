@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -77,12 +76,9 @@ class CallCounter:
 
 
 def has_optimizer() -> bool:
-    """Return whether any optimizer of torch exists in this process. Takes some 10 ms with 300,000 objects."""
+    """Return whether an optimizer of torch was made in this process: the first of a class marks the `step` of it."""
     optim = sys.modules.get("torch.optim")
-    if optim is None:
-        return False
-    kinds = [optim.Optimizer]
+    kinds = [] if optim is None else [optim.Optimizer]
     for kind in kinds:
         kinds += kind.__subclasses__()
-    known = set(kinds)
-    return any(type(each) in known for each in gc.get_objects())
+    return any(getattr(kind.step, "hooked", False) for kind in kinds)

@@ -139,12 +139,16 @@ class SignalContext:
             self._is_adopted = self.adopt_thread()
             return self._is_adopted
 
+    @property
+    def is_home(self) -> bool:
+        """Whether the calling thread is the one that began the recording."""
+        return threading.get_ident() == self._home
+
     def come_back(self) -> bool:
         """Record the thread again that began the recording, because it loads; False on another thread, or where the
         run trains.
         """
-        is_home = threading.get_ident() == self._home and self.log.thread[0] > 0
-        return is_home and self.adopt_thread()
+        return self.is_home and self.log.thread[0] > 0 and self.adopt_thread()
 
     @property
     def events(self) -> Path:

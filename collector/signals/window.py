@@ -25,6 +25,7 @@ from collector.context.calls import MANY_CALLS, SURE_CALLS, has_optimizer
 from collector.context.hooks import Undo
 from collector.context.quiet import leave_out_lines
 from collector.context.signals import Signal, SignalContext
+from collector.context.thread_ends import EndOfThread, NextCall
 from collector.edge import unseen
 from collector.format.schema.modes import restrict
 from collector.format.schema.removal import replace
@@ -82,8 +83,10 @@ class WindowSignal(Signal):
         self._switching: int | None = None
         self._foreign = 0
         self._boundary_ns = 0
-        self._last_call = 0
-        self._has_optimizer = False
+        self._has_called = self._has_optimizer = False
+        self._taken: list[tuple[int, int]] = []
+        self._left: _Window | None = None
+        self._is_opening = False
         self._undo = Undo()
         self._of_thread = threading.local()
 
@@ -108,7 +111,8 @@ class WindowSignal(Signal):
         recording begins, or goes on after a pause.
         """
         if self._plan is not None and self._plan.first <= 1 and not self._context.steps.ended:
-            self._open(1, self._plan)
+            calls = self._context.calls
+            self._open(1, self._plan, by_calls=calls.ended > 0 and not calls.is_over)
 
     def pause(self) -> None:
         """End the open window, because it must not include work during a pause. Called when recording pauses."""
@@ -146,17 +150,19 @@ class WindowSignal(Signal):
         elif window is None or window.thread == threading.get_ident():
             if window is not None:
                 window.by_calls = True
-            self._last_call = ended
+            self._has_called = True
             self._advance(ended, by_calls=True)
 
     def _surely_infers(self) -> bool:
         """Return whether the run has made enough calls to count as one that only infers: more of them if there is an
-        optimizer, which a script makes before it trains.
+        optimizer, which a script makes before it trains. On another thread than the one that began the recording, such
+        as an actor's or one that prepares batches, many calls without an optimizer.
         """
-        calls = self._context.calls
-        if calls.ended >= MANY_CALLS:
+        calls, is_home = self._context.calls, self._context.is_home
+        if calls.ended >= MANY_CALLS and is_home:
             return True
-        if self._has_optimizer or (calls.ended < SURE_CALLS and not calls.has_marks):
+        is_early = calls.ended < SURE_CALLS and not calls.has_marks if is_home else calls.ended < MANY_CALLS
+        if self._has_optimizer or is_early:
             return False
         self._has_optimizer = has_optimizer()
         return not self._has_optimizer
@@ -165,18 +171,20 @@ class WindowSignal(Signal):
         """Return to the plan of the option, because a run that took a window by calls trains after all. The window that
         opened with the recording goes on and holds the first steps.
         """
-        last, self._last_call = self._last_call, 0
+        self._has_called = False
         if self._window is not None and self._window.first_step == 1:
             self._window.by_calls = False
             self._window.ends_unix_ns.clear()
             return
         self._close()
         asked = self._context.options.window
-        self._plan = self._plan or Order(max(asked.first, last + 1), asked.count, "option")
+        self._plan = self._plan or Order(asked.first, asked.count, "option")
         self._attend()
 
     def _on_boundary(self, ended: int) -> None:
-        if self._last_call:
+        if self._is_opening:  # on another thread, whose calls came before this training
+            return
+        if self._has_called:
             self._forget_calls()
         if self._window is None and self._plan is None:
             self._context.boundaries.remove(self._on_boundary)
@@ -188,13 +196,21 @@ class WindowSignal(Signal):
         if self._window is not None:
             self._window.ends_unix_ns.append(time.time_ns())
             is_full = len(self._window.ends_unix_ns) >= self._window.plan.count
-            if (is_full or self._is_costly(self._window)) and (not by_calls or self._surely_infers()):
+            # One that has opened by calls was sure then, and its thread may wait for ever after this call.
+            is_sure = not by_calls or self._window.first_step > 1 or self._surely_infers()
+            if (is_full or self._is_costly(self._window)) and is_sure:
                 self._close()
         elif self._plan is not None and ended >= self._plan.first - 2:
             self._header[WINDOW_SLOT] = WINDOW_NEAR
             before_ns, self._boundary_ns = self._boundary_ns, time.perf_counter_ns()
-            if ended >= self._plan.first - 1 and (not by_calls or self._surely_infers()):
-                self._open(ended + 1, self._plan, self._boundary_ns - before_ns if before_ns else None)
+            is_due = ended >= self._plan.first - 1
+            if is_due and (self._surely_infers() if by_calls else self._is_free(ended + 1, self._plan.count)):
+                usual_ns = self._boundary_ns - before_ns if before_ns else None
+                self._open(ended + 1, self._plan, usual_ns, by_calls)
+
+    def _is_free(self, first: int, count: int) -> bool:
+        """Return whether no window of calls has numbers of these steps: the sidecar drops its rows by the numbers."""
+        return all(first + count <= begin or end <= first for begin, end in self._taken)
 
     def _is_costly(self, window: _Window) -> bool:
         """Return whether a window that nobody asked for has made its first step much longer than the step before it;
@@ -205,20 +221,29 @@ class WindowSignal(Signal):
             return False
         return window.ends_unix_ns[0] - window.start_unix_ns - window.usual_ns >= COSTLY_NS
 
-    def _open(self, step: int, plan: Order, usual_ns: int | None = None) -> None:
-        if self._foreign or torch.autograd._profiler_enabled():
+    def _open(self, step: int, plan: Order, usual_ns: int | None = None, by_calls: bool = False) -> None:
+        is_left = self._left is not None and self._left.is_open
+        if self._foreign or is_left or torch.autograd._profiler_enabled():
             # Logged once; the window is tried again at each step until the other session has ended.
             if self._busy_for is not plan:
                 self._busy_for = plan
                 self._context.set_signal(self.name, "unavailable", _BUSY.format(step=step))
             return
-        self._plan = None
-        with self._context.shielded(self.name), self._as_ours():
-            self._window = _Window(step, plan, self._context.options, usual_ns)
-        if self._window is None:  # Kineto refused to start
+        self._plan, self._is_opening = None, True
+        try:
+            with self._context.shielded(self.name), self._as_ours():
+                self._window = _Window(step, plan, self._context.options, usual_ns)
+                if by_calls and self._context.calls.is_over:  # the training has begun meanwhile
+                    window, self._window = self._window, None
+                    window.drop()
+        finally:
+            self._is_opening = False
+        if self._window is None:  # or Kineto refused to start
             return
-        self._window.by_calls = self._context.calls.ended > 0 and not self._context.calls.is_over
-        self._of_thread.end = _EndOfThread(self._window, self._close_ended)
+        self._window.by_calls = by_calls
+        if by_calls:
+            self._taken.append((step, step + plan.count))
+        self._of_thread.end = EndOfThread(self._window, self._close_ended)
         if self._context.notes.signals.get(self.name, {}).get("state") == "unavailable":
             self._context.set_signal(self.name, "on")  # another profiler was in the way of an earlier window
         self._header[WINDOW_SLOT] = WINDOW_OPEN
@@ -234,6 +259,10 @@ class WindowSignal(Signal):
         self._context.log.write(DETAILED, 0)
         if threading.get_ident() == window.thread:
             self._save(window)
+        elif window.by_calls:  # nobody waits for a thread that may call no more
+            self._left = window
+            self._context.set_signal(self.name, "unavailable", _LEFT_OPEN)
+            self._context.elsewhere[0] = NextCall(window, self._close_ended, self._context.elsewhere)
         else:
             self._close_elsewhere(window)
 
@@ -319,24 +348,6 @@ class WindowSignal(Signal):
 
     def _others_go(self, name: str) -> None:
         self._foreign = 0
-
-
-class _EndOfThread:
-    """A thread-local object that calls `close` as the last action of its thread.
-
-    A session belongs to its thread. A session left by an ended thread ends the process with a segmentation fault.
-    """
-
-    def __init__(self, window: _Window, close: Callable[[_Window], None]) -> None:
-        self._window = window
-        self._close = close
-
-    def __del__(self) -> None:
-        window = self._window
-        # A forked child has a copy of this object.
-        is_own = (os.getpid(), threading.get_ident()) == (window.pid, window.thread)
-        if is_own and window.is_open:
-            self._close(window)
 
 
 class _Window:
