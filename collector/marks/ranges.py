@@ -40,7 +40,7 @@ BATCH_RANGE = "inference"
 
 class _Open:
     __slots__ = (
-        *("batch", "counts_for", "id", "is_block", "log", "mark", "name", "number"),
+        *("batch", "counts_for", "id", "is_block", "is_closed", "log", "mark", "name", "number"),
         *("outlet", "parent", "start_ns", "step", "thread"),
     )
 
@@ -49,7 +49,7 @@ class _Open:
         self.log: MarkLog = outlet.log
         self.name = name
         self.batch = batch
-        self.is_block = False
+        self.is_block = self.is_closed = False
         self.parent: int = NO_PARENT if parent is None else parent.id
         self.number: int = self.log.name(name, NO_PARENT if parent is None else parent.number)
         self.id: int = outlet.next_id()
@@ -65,6 +65,9 @@ class _Open:
 
     def close(self, items: int = UNKNOWN, failed: bool = False, drop: bool = False) -> None:
         took_ns = perf_counter_ns() - self.start_ns
+        if self.is_closed:  # a task of asyncio has closed what it inherited
+            return
+        self.is_closed = True
         self.outlet.open_ranges.pop(self.id, None)
         if self.counts_for is not None:
             self.counts_for.batch_ends(counts=not drop and items != 0)
@@ -90,13 +93,16 @@ class _Open:
         self.log.add(RANGE, Range(*place, self.start_ns, took_ns, self.batch, items, self.step, flags))
 
 
-class _OffBlock:
-    """A block of record() that was entered while nothing was recorded."""
+class _Off:
+    """A range that was opened while nothing was recorded."""
+
+    __slots__ = ("is_block", "is_closed")
+
+    def __init__(self, is_block: bool) -> None:
+        self.is_block, self.is_closed = is_block, False
 
 
-_OFF_BLOCK = _OffBlock()
-Entry = _Open | _OffBlock | None
-"""An entry of the stack of ranges; None is a push_range() while nothing was recorded."""
+Entry = _Open | _Off
 
 
 class _Local(threading.local):
@@ -119,20 +125,22 @@ class Block:
 
     def __enter__(self) -> None:
         outlet = outlets.current
-        _push(_OFF_BLOCK if outlet is None else _open(outlet, self._name, UNKNOWN, _OFF_BLOCK))
+        _push(_Off(True) if outlet is None else _open(outlet, self._name, UNKNOWN, is_block=True))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         stack = _stack.get()
-        at = next((at for at in reversed(range(len(stack))) if _is_block(stack[at])), -1)
-        entry = stack[at] if at >= 0 else _OFF_BLOCK
+        at = next((at for at in reversed(range(len(stack))) if stack[at].is_block), -1)
+        entry = stack[at] if at >= 0 else _Off(True)
         left_open = stack[: at if at >= 0 else None : -1]
         _stack.set(stack[: max(at, 0)])
         for inner in left_open:
             if isinstance(inner, _Open):
                 inner.close(failed=True)
-        if isinstance(entry, _Open):
+        if isinstance(entry, _Off):
+            entry.is_closed = True
+        else:
             entry.close(failed=kind is not None)
             named = [inner.name for inner in left_open if isinstance(inner, _Open)]
             if named and kind is None:
@@ -206,13 +214,13 @@ def push_range(name: str, batch_idx: int | None = None) -> None:
     """
     outlet = outlets.current
     if outlet is None:
-        _push(None)
+        _push(_Off(False))
         return
     if not isinstance(name, str):
         raise RangeError(f"push_range() takes the name of a range, not {name!r}")
     if batch_idx is not None and not _is_count(batch_idx):
         raise RangeError(f"push_range({name!r}): batch_idx takes a number from 0 on, not {batch_idx!r}")
-    _push(_open(outlet, name, UNKNOWN if batch_idx is None else int(batch_idx), None))
+    _push(_open(outlet, name, UNKNOWN if batch_idx is None else int(batch_idx), is_block=False))
 
 
 def pop_range(total_items: int | None = None, delete_range: bool = False) -> None:
@@ -226,6 +234,8 @@ def pop_range(total_items: int | None = None, delete_range: bool = False) -> Non
     if not stack:
         if outlets.current is None:
             return
+        stack = _list_pushed_here(outlets.current)
+    if not stack:
         raise RangeError("pop_range() without a push_range() before it on this thread: every pop needs its push")
     entry = stack[-1]
     if isinstance(entry, _Open):
@@ -236,32 +246,44 @@ def pop_range(total_items: int | None = None, delete_range: bool = False) -> Non
         if total_items is not None:
             _check_items(entry, total_items)
         entry.close(UNKNOWN if total_items is None else int(total_items), drop=delete_range)
-    if entry is not _OFF_BLOCK:
+    if not entry.is_block:
+        entry.is_closed = True
         _stack.set(stack[:-1])
 
 
 def _push(entry: Entry) -> None:
-    _stack.set((*_stack.get(), entry))
+    stack = _stack.get()
+    # A callback or a task of asyncio inherits open ranges that close elsewhere. One that begins the next one would
+    # collect them without end.
+    while stack and stack[-1].is_closed:
+        stack = stack[:-1]
+    _stack.set((*stack, entry))
 
 
-def _open(outlet: Outlet, name: str, batch: int, otherwise: Entry) -> Entry:
+def _list_pushed_here(outlet: Outlet) -> tuple[Entry, ...]:
+    """Return the last open range that push_range() opened on this thread, in a task of asyncio that has ended."""
+    pushed = [each for each in tuple(outlet.open_ranges.values()) if not each.is_block and each.thread == _local.thread]
+    return tuple(pushed[-1:])
+
+
+def _open(outlet: Outlet, name: str, batch: int, is_block: bool) -> Entry:
     if not outlet.is_on:
         begun = outlets.begin(outlet)
         if begun is None:
-            return otherwise
+            return _Off(is_block)
         outlet = begun
     try:
         above = _find_innermost()
         entry = _Open(outlet, name, batch, above if above is not None and above.log is outlet.log else None)
     except (OSError, RuntimeError) as error:
         outlets.give_up(outlet, error)
-        return otherwise
-    entry.is_block = otherwise is _OFF_BLOCK
+        return _Off(is_block)
+    entry.is_block = is_block
     return entry
 
 
 def _find_innermost() -> _Open | None:
-    return next((entry for entry in reversed(_stack.get()) if isinstance(entry, _Open)), None)
+    return next((entry for entry in reversed(_stack.get()) if isinstance(entry, _Open) and not entry.is_closed), None)
 
 
 def add_call(began_ns: int, always: bool = False) -> None:
@@ -273,7 +295,8 @@ def add_call(began_ns: int, always: bool = False) -> None:
     outlet = outlets.current
     if outlet is None or not outlet.is_on or not (always or stack):
         return
-    if not always and not any(isinstance(entry, _Open) and entry.name == REQUEST_RANGE for entry in stack):
+    is_inside = any(isinstance(each, _Open) and each.name == REQUEST_RANGE and not each.is_closed for each in stack)
+    if not always and not is_inside:
         return
     try:
         log, above = outlet.log, _find_innermost()
@@ -293,10 +316,6 @@ def close_left_open(outlet: Outlet) -> list[str]:
     return [entry.name for entry in reversed(left) if not entry.is_block]
 
 
-def _is_block(entry: Entry) -> bool:
-    return entry is _OFF_BLOCK or (isinstance(entry, _Open) and entry.is_block)
-
-
 def _check_items(entry: _Open, items: object) -> None:
     if entry.batch == UNKNOWN:
         raise RangeError(
@@ -313,7 +332,7 @@ def _is_count(value: object) -> bool:
 
 def _begin_child() -> None:
     """Forget the parent's open ranges in a forked process, so that the child does not write them, too."""
-    _stack.set(tuple(_OFF_BLOCK if _is_block(entry) else None for entry in _stack.get()))
+    _stack.set(tuple(_Off(entry.is_block) for entry in _stack.get()))
     _local.thread = threading.get_native_id()
 
 

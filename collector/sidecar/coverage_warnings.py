@@ -75,7 +75,7 @@ class Seen:
     `input_ns` the time that they waited for data.
 
     `gapped_steps` counts the steps that lie outside of known calls for more than UNSEEN_FRAC of their time.
-    `batches_ns` is the time of all batches.
+    `batches_ns` is the time of all batches. `first_end_ns` is the end of the first step, in ns of the run.
     """
 
     steps: int = 0
@@ -84,6 +84,7 @@ class Seen:
     gapped_steps: int = 0
     batches: int = 0
     batches_ns: int = 0
+    first_end_ns: int = 0
 
     def add(self, durations_ns: Ints, phases_ns: Ints) -> None:
         """Add training steps: `durations_ns` per step, `phases_ns` with a row per step and a column per phase."""

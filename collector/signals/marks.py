@@ -36,7 +36,8 @@ class MarksSignal(Signal):
 
     def install(self, context: SignalContext) -> None:
         self._context, steps, calls = context, context.steps, context.calls
-        self._outlet = Outlet(context.events, context.log.thread, lambda: (steps.ended or calls.ended) + 1)
+        counts = lambda: (steps.ended if calls.is_over else calls.ended) + 1  # noqa: E731
+        self._outlet = Outlet(context.events, context.log.thread, counts)
         self._outlet.with_pipeline = context.options.data_pipeline
         self._outlet.trainer = TrainingInput(context)
         if torch is not None and torch.cuda.is_available():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,10 @@ class MarkAssembler(Assembler):
         self._held: dict[int, Row] = {}
         self._dropped: set[int] = set()
         self._replicas: dict[str, int] = {}
+        self._find_first_end: Callable[[], int] = int
+
+    def listen(self, others: Mapping[str, Assembler]) -> None:
+        self._find_first_end = getattr(others.get("steps"), "find_first_end", self._find_first_end)
 
     def poll(self) -> dict[str, pa.Table]:
         rows: Rows = {"ranges": [], "stages": [], "queues": []}
@@ -57,9 +62,15 @@ class MarkAssembler(Assembler):
 
     def revise(self, table: str, rows: pa.Table) -> pa.Table:
         """Return the rows of `ranges` without the ranges that the script dropped, and without the ranges inside of
-        them.
+        them. In a training, what came before the end of the first step has step 1 and no number of a call.
         """
-        if table != "ranges" or not self._dropped:
+        if table != "ranges":
+            return rows
+        if end_ns := self._find_first_end():
+            is_early = pc.and_(pc.less(rows["start_ns"], end_ns), pc.is_valid(rows["step"]))
+            steps = pc.if_else(is_early, pa.scalar(1, rows["step"].type), rows["step"])
+            rows = rows.set_column(rows.column_names.index("step"), rows.schema.field("step"), steps)
+        if not self._dropped:
             return rows
         ids = rows["id"].to_numpy()
         parents = pc.fill_null(rows["parent"], -1).to_numpy()

@@ -130,6 +130,10 @@ class StepsAssembler(Assembler):
         """Return whether a training step has ended."""
         return self._machine.state.step > 0
 
+    def find_first_end(self) -> int:
+        """Return when the first training step ended, in ns of the run; 0 if none did."""
+        return self._seen.first_end_ns
+
     def read_moment(self) -> Moment | None:
         """Return the state of the training thread at the last read of the log; None in a pause, or if nothing is
         recorded yet.
@@ -257,6 +261,7 @@ class StepsAssembler(Assembler):
         elif done.kind == "train":
             if not self._seen.steps:
                 self._calls = dict.fromkeys(self._calls, 0)  # those of batches that came before the training
+                self._seen.first_end_ns = self.clock.to_run(done.end)
             self._seen.add(np.array([done.end - done.row.start]), np.array([done.row.sums()]))
             self._count(done, 1)
         if self._data_pipeline:

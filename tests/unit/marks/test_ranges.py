@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import threading
@@ -12,9 +13,11 @@ from types import coroutine
 from typing import Any
 
 import pytest
+import torch
 
 import collector
 from collector.format.schema.errors import RangeError, RunError
+from collector.marks import ranges
 from tests.support.marked import record_ranges
 from tests.support.recording import record as record_loop
 from tests.support.scripts import run_script
@@ -251,3 +254,66 @@ def has_ended(path: Path) -> bool:
         return collector.open_run(path).rank().manifest.ended_unix_ns is not None
     except RunError:  # the recorder has hardly begun
         return False
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_callbacks_that_begin_the_next_collect_no_ranges(tmp_path: Path, is_recorded: bool) -> None:
+    depths: list[int] = []
+
+    def tick(loop: asyncio.AbstractEventLoop) -> None:
+        with collector.record("tick"):
+            depths.append(len(ranges._stack.get()))
+            collector.push_range("pushed")
+            loop.call_soon(tick, loop) if len(depths) < 9 else loop.stop()
+            collector.pop_range()
+
+    def work() -> None:
+        loop = asyncio.new_event_loop()
+        loop.call_soon(tick, loop)
+        loop.run_forever()
+        loop.close()
+
+    if is_recorded:
+        assert len(record_ranges(tmp_path, work)) == 18
+    else:
+        work()
+    assert max(depths) <= 3
+
+
+def test_a_range_that_a_task_has_pushed_can_be_popped_on_its_thread_and_closes_once(tmp_path: Path) -> None:
+    async def push() -> None:
+        collector.push_range("epoch")
+
+    async def pop() -> None:
+        collector.pop_range()
+
+    def loop() -> None:
+        asyncio.run(push())
+        collector.pop_range()
+        collector.push_range("twice")
+        asyncio.run(pop())
+        collector.pop_range()
+
+    assert record_ranges(tmp_path, loop).path.tolist() == ["epoch", "twice"]
+
+
+def test_ranges_before_a_training_carry_no_numbers_of_calls(tmp_path: Path) -> None:
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    def loop() -> None:
+        with torch.no_grad():
+            for _ in range(12):
+                model(torch.ones(4, 8))
+        for _ in range(6):
+            with collector.record("make"):
+                batch = torch.ones(4, 8)
+            model(batch).sum().backward()
+            with collector.record("update"):
+                optimizer.step()
+            optimizer.zero_grad()
+
+    rows = record_ranges(tmp_path, loop)
+    assert rows.name.tolist() == ["make", "update"] * 6
+    assert rows.step.max() == 6
+    assert rows.step.is_monotonic_increasing
