@@ -225,7 +225,7 @@ def test_a_run_whose_gap_may_be_its_input_says_how_to_watch_it(
     said = [warning.text for warning in warnings if warning.code == "input_unseen"]
     assert bool(said) is advised
     if advised:
-        assert "for batch in collector.watch(batches)" in said[0]
+        assert "for batch in stepscope.watch(batches)" in said[0]
 
 
 def train_with_closure(batches: Any, read: Callable[[], Any] | None = None) -> None:
