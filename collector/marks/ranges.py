@@ -131,7 +131,9 @@ class Block:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         stack = _stack.get()
-        at = next((at for at in reversed(range(len(stack))) if stack[at].is_block), -1)
+        at = len(stack) - 1
+        while at >= 0 and not stack[at].is_block:
+            at -= 1
         entry = stack[at] if at >= 0 else _Off(True)
         left_open = stack[: at if at >= 0 else None : -1]
         _stack.set(stack[: max(at, 0)])
