@@ -1,4 +1,4 @@
-"""Questions to git, of the user's checkout: nothing of it is changed, and no program of its settings is started."""
+"""Questions to git, of the user's checkout: nothing of it is changed, and no hook of it is run."""
 
 from __future__ import annotations
 

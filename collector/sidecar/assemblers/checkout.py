@@ -51,12 +51,32 @@ def find_script_folder(pid: int) -> Path:
 
 def read_checkout(folder: Path) -> dict[str, Any]:
     """Return `commit` and `is_dirty` of the git checkout that a folder lies in; empty outside of one."""
-    told = ask_git(folder, "status", "--porcelain=v2", "--branch", "--untracked-files=no", "--ignore-submodules")
+    told = ask_git(
+        folder,
+        *_leave_out_filters(folder),
+        "status",
+        "--porcelain=v2",
+        "--branch",
+        "--untracked-files=no",
+        "--ignore-submodules",
+    )
     commit, _, changed = (told or "").removeprefix("# branch.oid ").partition("\n")
     is_id = _SHORTEST_ID <= len(commit) <= _LONGEST_ID and commit.isalnum()
     return (
         {"commit": commit, "is_dirty": any(not line.startswith("#") for line in changed.splitlines())} if is_id else {}
     )
+
+
+def _leave_out_filters(folder: Path) -> list[str]:
+    """Return words that keep git from starting the user's filters, such as Git LFS: it would read large changed files,
+    and write them to the checkout.
+    """
+    found = ask_git(folder, "config", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process|required)$") or ""
+    return [
+        word
+        for name in found.splitlines()
+        for word in ("-c", f"{name}=false" if name.endswith(".required") else f"{name}=")
+    ]
 
 
 ASSEMBLER = CheckoutAssembler

@@ -32,6 +32,18 @@ def test_a_commit_is_known_and_whether_tracked_files_differ_from_it(tmp_path: Pa
     assert read_checkout(tmp_path / "code") == {"commit": commit, "is_dirty": True}
 
 
+def test_no_filter_of_the_users_settings_is_started(tmp_path: Path) -> None:
+    commit = make_checkout(tmp_path / "code")
+    (tmp_path / "code/.git/info").mkdir(exist_ok=True)
+    (tmp_path / "code/.git/info/attributes").write_text("*.py filter=own\n")
+    for name, value in (("clean", f"touch {tmp_path}/started; cat"), ("required", "true")):
+        subprocess.run(["git", "config", f"filter.own.{name}", value], cwd=tmp_path / "code", check=True)
+    text = (tmp_path / "code/train.py").read_text()
+    (tmp_path / "code/train.py").write_text(text.upper())  # of the same length: git reads it
+    assert read_checkout(tmp_path / "code") == {"commit": commit, "is_dirty": True}
+    assert not (tmp_path / "started").exists()
+
+
 def test_a_folder_outside_of_git_and_one_without_a_commit_have_none(tmp_path: Path) -> None:
     assert read_checkout(tmp_path) == {}
     subprocess.run(["git", "init", "-q", str(tmp_path / "new")], check=True)
