@@ -398,5 +398,7 @@ class StepMachine(RowKeeper):
         if code == codes.GC_START:
             self._gc_start = time
         elif self._gc_start and self._row is not None:
-            self._row.counters.gc += max(time - max(self._gc_start, self._row.start), 0)
+            took = max(time - max(self._gc_start, self._row.start), 0)
+            self._row.counters.gc += took
+            self._row.counters.gc_called += took if self._stack else 0
             self._gc_start = 0

@@ -80,7 +80,8 @@ class QueueSample(NamedTuple):
 @dataclass(slots=True)
 class Counters:
     """Counts in one row of `steps`. `stops` are ended epochs of loaders, `no_grad` forwards without gradients, `zeros`
-    calls of `zero_grad`, `skipped` updates that a scaler left out. `loader_start`, `gc` and `hidden` are times in ns.
+    calls of `zero_grad`, `skipped` updates that a scaler left out. `loader_start`, `gc` and `hidden` are times in ns;
+    `gc_called` is the part of `gc` inside of known calls.
     """
 
     fetches: int = 0
@@ -94,6 +95,7 @@ class Counters:
     samples: int = 0
     loader_start: int = 0
     gc: int = 0
+    gc_called: int = 0
     reductions: int = 0
     hidden: int = 0
 
@@ -226,9 +228,10 @@ class Row:
         count = cut.stretches
         while count and self.stretches[count - 1].phase == UNKNOWN:
             count -= 1
+        counters = dataclasses.replace(cut.counters, gc=cut.counters.gc_called)
         if not 0 < count < cut.stretches:
             return cut
-        return cut._replace(time=self.stretches[count].start, stretches=count)
+        return cut._replace(time=self.stretches[count].start, stretches=count, counters=counters)
 
     def forget_cuts(self) -> None:
         """Forget all cuts, because they are used up or unreliable. The row can then no longer be split."""

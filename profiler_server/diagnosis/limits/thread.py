@@ -14,8 +14,10 @@ CHECKPOINT_FRAC = 0.05
 BACKGROUND_SAVED_FRAC = 0.95
 """Share of a save that another thread takes over; the training thread still copies the state."""
 
-GC_FRAC = 0.05
-"""Garbage collection is reported from this share of the step."""
+GC_FRAC, MIN_COLLECTED = 0.05, 3
+"""Garbage collection is reported from this share of the step, and this number of steps with one: one long collection, such
+as at a start, says nothing about the next hour.
+"""
 
 STALL_FRAC = 0.05
 """Evenly spaced stalls are reported if they cost this share of the time."""

@@ -189,7 +189,7 @@ def _judge_gc_pauses(case: Case) -> Finding | None:
     every = np.where(compiles, 0, read_column(case.steps.rows, "gc_ns"))
     gc_ns = every[case.steps.selection.kept]
     mean = float(gc_ns.mean())
-    if mean < limits.GC_FRAC * case.steps.mean_ns:
+    if mean < limits.GC_FRAC * case.steps.mean_ns or int((gc_ns > 0).sum()) < limits.MIN_COLLECTED:
         return None
     outside_ns = min(measure_garbage_outside(case), mean)
     place = find_in_phases(case, *OUTSIDE) if outside_ns >= mean / 2 else None

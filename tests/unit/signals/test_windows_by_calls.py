@@ -57,6 +57,31 @@ def test_windows_open_and_close_by_calls_where_nothing_trains(
     assert sorted(step for step in steps if step is not None) == [*range(taken[0], taken[1] + 1)]
 
 
+def test_a_call_carries_the_collections_in_it_and_none_between_calls(tmp_path: Path) -> None:
+    class Collecting(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            gc.collect()
+            return x
+
+    def loop(model: torch.nn.Module, between: Callable[[], object]) -> None:
+        with torch.inference_mode():
+            for _ in range(20):
+                model(torch.randn(8, 16))
+                between()
+
+    gc.disable()
+    try:
+        inside = record(tmp_path / "in", lambda: loop(Collecting(), bool), window=None)
+        outside = record(tmp_path / "out", lambda: loop(MODEL, gc.collect), window=None)
+    finally:
+        gc.enable()
+    calls = [row for row in inside.rows if row["kind"] == "eval"]
+    assert len(calls) >= 15
+    assert all(0 < row["gc_ns"] <= row["duration_ns"] for row in calls)
+    assert [row["gc_ns"] for row in outside.rows if row["kind"] == "eval" and row["gc_ns"]] == []
+    assert any(row["gc_ns"] for row in outside.rows if row["kind"] == "rest")
+
+
 def test_a_run_that_infers_says_which_call_was_its_last(tmp_path: Path) -> None:
     signal = find_signal(record(tmp_path, lambda: infer_by_calls(9), window=(20, 3)).run)
     assert "ended after call 9, before the detailed window that was to open at call 20" in signal.reason

@@ -65,12 +65,21 @@ def graded(times: float) -> Case:
     return with_lines(spot(0.2, phases={"gap": 0.2}, backward_frac=0.2 * times), case=case)
 
 
+def collected(steps: int) -> Case:
+    """A run in which the collections of so many steps take a tenth of all time."""
+    rows, kept = len(base().steps.rows), np.flatnonzero(base().steps.selection.kept)
+    gc_ns = np.zeros(rows)
+    gc_ns[kept[:steps]] = 0.1 * base().steps.mean_ns * len(kept) / steps
+    return make.with_rows(base(), gc_ns=gc_ns)
+
+
 EDGES: Mapping[str, Edge] = {
     "GRADED_FRAC": Edge(0.2, lambda x: not make.speaks(graded(x), "python_gap")),
     "UPDATE_FRAC": Edge(0.10, lambda x: make.speaks(updating(x), "optimizer_loop")),
     "OUTSIDE_FRAC": Edge(0.10, lambda x: make.speaks(make.split_step(base(), tail=x), "python_gap")),
     "CHECKPOINT_FRAC": Edge(0.05, lambda x: make.speaks(saving(x), "checkpoint_stall")),
     "GC_FRAC": Edge(0.05, lambda x: make.speaks(make.with_rows(base(), gc_ns=x * 64e6), "gc_pauses")),
+    "MIN_COLLECTED": Edge(3, lambda x: make.speaks(collected(whole(x)), "gc_pauses")),
     "MIN_RECOMPILES": Edge(2, lambda x: make.speaks(recompiled(whole(x), 0.1), "recompiles")),
     "RECOMPILE_FRAC": Edge(0.02, lambda x: make.speaks(recompiled(9, x), "recompiles")),
     "EVALUATION_FRAC": Edge(0.12, lambda x: make.speaks(evaluating(x), "validation_share")),
