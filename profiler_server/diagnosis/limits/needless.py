@@ -48,5 +48,9 @@ SPARE_FRAC = 0.12
 """Rows that are computed and dropped are reported if they take this share of the step. The last block of a transformer
 computes them on purpose, where only one position is read."""
 
+LAUNCHING_FRAC = 0.9
+"""A line with this share of the step only starts a loop or a model of a library, such as `trainer.train()`: what that
+computes cannot be changed there."""
+
 REPEATED_LINE_FRAC = 0.5
 """A line is named if it has at least this share of the repeated operators."""

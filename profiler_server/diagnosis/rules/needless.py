@@ -95,6 +95,8 @@ def _judge_spare(case: Case) -> Finding | None:
     if share < limits.SPARE_FRAC:
         return None
     most = _find_most(case, lambda work: work.spare_frac, limits.REPEATED_LINE_FRAC)
+    if most is not None and most.whole_frac >= limits.LAUNCHING_FRAC:
+        return None
     text = describe(
         case,
         "late_selection",

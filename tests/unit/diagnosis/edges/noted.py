@@ -92,9 +92,9 @@ def swept(share: float, kind: Literal["losses", "inputs", "parts"] = "losses") -
     return replace(calls(), calls=(), swept=found)
 
 
-def spared(share: float, of_line: float = 1.0) -> Case:
+def spared(share: float, of_line: float = 1.0, line_share: float = 0.4) -> Case:
     """A selection keeps a quarter of the rows; the others take a share of the step, part of it in one line."""
-    case = with_lines(spot(work=replace(work(), spare_frac=of_line)), case=calls())
+    case = with_lines(spot(line_share, work=replace(work(), spare_frac=of_line)), case=calls())
     found = SpareNodes(11, ((1, 2, 0, 2),), share / 0.75 * case.steps.mean_ns, 0.25)
     return replace(case, calls=(), spare=found)
 
@@ -213,6 +213,7 @@ EDGES: Mapping[str, Edge] = {
         0.05,
         lambda x: all(make.speaks(plant(x), "repeated_call") for plant in (repeated, computed_again, swept)),
     ),
+    "LAUNCHING_FRAC": Edge(0.9, lambda x: not make.speaks(spared(0.3, line_share=x), "late_selection")),
     "SPARE_FRAC": Edge(0.12, lambda x: make.speaks(spared(x), "late_selection")),
     "REPEATED_LINE_FRAC": Edge(
         0.5, lambda x: "train.py:41" in make.find(computed_again(0.2, x), "repeated_call").text.measured
