@@ -84,7 +84,7 @@ class StepMachine(RowKeeper):
         self._closes_next: int | None = None
         self._batch = 0
         self._queue: int | None = None
-        self._gc_start = 0
+        self._gc_start = self._stall_start = 0
         self._updates_at_scaler = 0
         self._fetch_start = 0
         self._calls = CallLog()
@@ -287,8 +287,11 @@ class StepMachine(RowKeeper):
             self._close("rest", time, after=True)
         elif code == codes.STALL_START:
             self._close_fed_batch(time)
+            self._stall_start = time
         elif code == codes.STALL_END:
-            if self.row.previous == UNKNOWN and not self._stack:
+            # If the end of the step was known late, the loop has worked since then: what is longer decides.
+            is_longer = time - self._stall_start >= self._stall_start - self.row.start
+            if self.row.previous == UNKNOWN and not self._stack and is_longer:
                 self._close("rest", time)
                 self._after_stall = True
         elif code == codes.FORWARD_POINT:
