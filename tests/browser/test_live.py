@@ -30,13 +30,13 @@ def live(tmp_path: Path) -> Iterator[str]:
 def test_the_row_of_a_recording_run_follows_it_to_its_end(live: str, page: Page, tmp_path: Path) -> None:
     page.goto(f"{live}/")
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="live"))
-    expect(row.get_by_role("cell").nth(5)).to_have_text("20")
+    expect(row.get_by_role("cell").nth(6)).to_have_text("20")
     row.get_by_role("checkbox").check()
     build_run(tmp_path / "live", RunPlan(steps=30, state="recording"))
-    expect(row.get_by_role("cell").nth(5)).to_have_text("30", timeout=PATIENT_MS)
+    expect(row.get_by_role("cell").nth(6)).to_have_text("30", timeout=PATIENT_MS)
     build_run(tmp_path / "live", RunPlan(steps=40))
     expect(row).to_contain_text("Complete", timeout=PATIENT_MS)
-    expect(row.get_by_role("cell").nth(5)).to_have_text("40")
+    expect(row.get_by_role("cell").nth(6)).to_have_text("40")
     expect(row.get_by_role("checkbox")).to_be_checked()
 
 

@@ -47,7 +47,7 @@ COMPARE_ROWS = """() => { const { viewer } = document.getElementById('timeline')
     const labels = document.getElementById(`timeline-${id}`).children;
     rows.filter((row) => row.label).forEach((row, i) => {
       const box = labels[i].getBoundingClientRect();
-      apart.push(Math.abs(box.top - (top + row.y - scrolled)), Math.abs(box.height - row.height)); });
+      apart.push(Math.abs(box.top - (top + row.y - scrolled)), Math.abs(box.height - Math.max(row.height, 24))); });
   }
   const { canvas } = viewer;
   return [Math.max(...apart), canvas.height / devicePixelRatio - canvas.getBoundingClientRect().height]; }"""

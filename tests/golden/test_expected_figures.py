@@ -134,7 +134,7 @@ def test_the_verdict_and_the_device_page_give_one_idle_time(samples: Samples) ->
     run = samples["negative_queue"]
     device = summarize_device(run.rank())
     assert device is not None
-    assert f"idle {format_share(device.idle_frac)} of the step" in diagnose(run, 0).sentence
+    assert f"idles {format_share(device.idle_frac)} of the step" in diagnose(run, 0).sentence
     (panel,) = build_device_page(PageRequest(run, "run", 0, (0,), {})).devices
     idle_frac = sum(part.share_frac for part in panel.accounts if part.label.startswith("Idle"))
     assert idle_frac == pytest.approx(device.idle_frac)

@@ -295,7 +295,7 @@ def test_a_limit_that_is_no_share_is_refused(lists: Path, text: str) -> None:
 
 
 def test_a_comparison_asks_for_two_runs(lists: Path) -> None:
-    assert_refused(run("compare", lists / "new"), "two runs")
+    assert_refused(run("compare", lists / "new"), "compare takes 2 to 8 runs")
 
 
 def test_sql_asks_the_tables_and_nothing_else(base: Path) -> None:

@@ -144,7 +144,7 @@ def test_another_folder_in_the_place_of_the_one_that_was_made_is_left_alone(tmp_
     make_stranger(scratch.path)
     scratch.remove()
     assert (scratch.path / "thesis.txt").exists()
-    with pytest.raises(RefusedError, match="not the folder that was made"):
+    with pytest.raises(RefusedError, match="another folder stands in its place"):
         remove_tree(scratch.path, Made.decode(scratch.made.encode()))
     assert (tmp_path / "moved").is_dir()
 

@@ -216,7 +216,7 @@ def test_a_place_in_memory_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     place = BucketPlace("memory://bucket/runs/a")
     place.start(layout.rank_path(build_run(place.spool), 0))
     assert place.describe_end().startswith(
-        f"the run is in {place.spool}; memory://bucket/runs/a ends with this process"
+        f"the run is in {place.spool}: memory://bucket/runs/a is lost when this process ends"
     )
 
 

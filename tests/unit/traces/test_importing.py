@@ -43,7 +43,7 @@ def test_tables_that_a_trace_lacks_say_how_to_get_them(tmp_path: Path) -> None:
     run = import_trace(write_trace(tmp_path / "t.json", training_steps()), tmp_path / "run")
     status = run.rank().status("queues")
     assert status.state == "off"
-    assert "Profiler" in status.reason
+    assert "runs that Stepscope records do" in status.reason
 
 
 def test_a_file_of_a_folder_that_no_format_knows_is_passed_over(tmp_path: Path) -> None:

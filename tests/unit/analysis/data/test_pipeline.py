@@ -153,7 +153,11 @@ def test_the_busiest_stage_that_nothing_holds_up_is_the_limit() -> None:
     assert [entry.name for entry in own] == ["read", "decode", "batch"]
     limit = find_own_bottleneck(own)
     assert limit.stage == "decode"
-    for said in ("read, before it, waits for room", "batch, after it, waits for input", "98.0 %"):
+    for said in (
+        "The stage before it, read, waits 80.0 % of the time for room",
+        "batch, after it, waits for input",
+        "98.0 %",
+    ):
         assert said in limit.reason
 
 

@@ -176,7 +176,7 @@ def test_one_rank_alone_tells_nothing() -> None:
 def test_the_report_says_which_collective_is_slow() -> None:
     ranks = summarize(replace(PLAN, slow_call=2))
     said = describe_slow_call(find_slow_call(ranks))
-    assert said.startswith("allreduce 3 of 5 of group default in a step (25.0 MiB) is slow: ")
+    assert said.startswith("allreduce 3 of 5 of group default in a step (25.0 MiB) is slow. ")
     assert said in describe_ranks(ranks, (), judge_ranks(ranks), find_slow_call(ranks))
     assert describe_slow_call(None) == ""
 
