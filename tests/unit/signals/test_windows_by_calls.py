@@ -58,7 +58,7 @@ def test_windows_open_and_close_by_calls_where_nothing_trains(
 
 
 def test_a_call_carries_the_collections_in_it_and_none_between_calls(tmp_path: Path) -> None:
-    class Collecting(torch.nn.Module):
+    class Collecting(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             gc.collect()
             return x
