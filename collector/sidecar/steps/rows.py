@@ -228,9 +228,9 @@ class Row:
         count = cut.stretches
         while count and self.stretches[count - 1].phase == UNKNOWN:
             count -= 1
-        counters = dataclasses.replace(cut.counters, gc=cut.counters.gc_called)
         if not 0 < count < cut.stretches:
             return cut
+        counters = dataclasses.replace(cut.counters, gc=cut.counters.gc_called)
         return cut._replace(time=self.stretches[count].start, stretches=count, counters=counters)
 
     def forget_cuts(self) -> None:
