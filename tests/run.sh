@@ -25,7 +25,7 @@ fi
 # Hundreds of processes start: none of them compiles again what another one has compiled.
 unset PYTHONDONTWRITEBYTECODE
 processes=$(($(nproc) + 1))
-say "Tests and contracts in $processes processes (some ten minutes on two cores)"
+say "Tests and contracts in $processes processes (some twenty minutes on two cores)"
 .venv/bin/python -m pytest --numprocesses "$processes" --dist loadfile --durations 25 && exit
 # A test that waits for a program may fail because the machine was busy with the others. Few failures are run again alone.
 failed=$(.venv/bin/python -m json.tool .pytest_cache/v/cache/lastfailed 2>/dev/null | grep -c '": true' || true)
