@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from collector import server
+from collector.format.schema.wording import format_number_of
 from collector.launch.trying.lines import Places, list_edits
 from collector.launch.trying.search import Search, Tried
 
 _TIME_OVER = "not tried, the time was over"
+_WIDEST_FRAC = 1.0
+"""An interval that holds 0 and is wider than this says nothing on the gain."""
 
 
 def describe(search: Search) -> dict[str, Any]:
@@ -24,17 +27,18 @@ def describe(search: Search) -> dict[str, Any]:
 
 
 def _describe_one(search: Search, entry: Tried) -> dict[str, Any]:
-    low, high = search.bound_gain(entry) if entry.known else (None, None)
+    is_measured = _is_measured(search, entry)
+    low, high = search.bound_gain(entry) if is_measured else (None, None)
     return {
         "changes": [candidate.label for candidate in entry.candidates],
         "code": [candidate.code for candidate in entry.candidates],
         "change": dict(entry.change),
         "runs": len(entry.known),
-        "rounds": sum(len(life.logs) for life in entry.known),
-        "gain_frac": entry.gain_frac if entry.known else None,
+        "rounds": _count_rounds(entry),
+        "gain_frac": entry.gain_frac if is_measured else None,
         "low_frac": low,
         "high_frac": high,
-        "failure": entry.failure,
+        "failure": entry.failure or (_explain_range(entry) if entry.known and not is_measured else ""),
         "has_same_losses": search.has_same_losses(entry),
         "loss_difference_frac": search.compare_losses(entry),
     }
@@ -43,12 +47,14 @@ def _describe_one(search: Search, entry: Tried) -> dict[str, Any]:
 def list_results(search: Search, places: Places) -> list[str]:
     """Return the lines for the terminal: the saving of each change, and the edits to write."""
     base_ns = search.step_ns
-    known = search.rank()
-    unknown = [entry for entry in search.tried if not entry.known]
+    known = [entry for entry in search.rank() if _is_measured(search, entry)]
+    unknown = [entry for entry in search.tried if entry not in known]
     width = max((len(entry.label) for entry in search.tried), default=0)
     lines = [f"A step as it is takes {server.format_duration(base_ns)}. What a change saves, with its range:"]
     lines += [f"  {entry.label:<{width}}  {_line_up(search, entry)}" for entry in known]
-    lines += [f"  {entry.label:<{width}}  {entry.failure or _TIME_OVER}" for entry in unknown]
+    for entry in unknown:
+        reason = _explain_range(entry) if entry.known else _TIME_OVER
+        lines.append(f"  {entry.label:<{width}}  {entry.failure or reason}")
     if not search.is_repeatable:
         lines.append("Losses differ between unchanged runs too.")
     if search.best is None:
@@ -70,6 +76,24 @@ def _line_up(search: Search, entry: Tried) -> str:
     if entry.gain_frac < -1:
         saved = f"{1 - entry.gain_frac:.1f} times as long"
     else:
-        saved = f"{100 * entry.gain_frac:6.1f} %  ({100 * max(low, -9.99):.0f} to {100 * high:.0f})"
+        saved = f"{100 * entry.gain_frac:6.1f} %  ({100 * low:.0f} to {100 * high:.0f})"
     same = {True: "same losses", False: "other losses", None: ""}[search.has_same_losses(entry)]
-    return f"{saved:<24}  {sum(len(life.logs) for life in entry.known):2d} rounds  {same}".rstrip()
+    return f"{saved:<24}  {_count_rounds(entry):2d} rounds  {same}".rstrip()
+
+
+def _count_rounds(entry: Tried) -> int:
+    return sum(len(life.logs) for life in entry.known)
+
+
+def _is_measured(search: Search, entry: Tried) -> bool:
+    """Return whether the interval of a gain lies on one side of 0, or is narrow enough to be of use."""
+    if not entry.known:
+        return False
+    low, high = search.bound_gain(entry)
+    return low > 0 or high < 0 or high - low <= _WIDEST_FRAC
+
+
+def _explain_range(entry: Tried) -> str:
+    rounds = _count_rounds(entry)
+    why = "the rounds differ too much (busy host)" if rounds > 1 else "one round is too few"
+    return f"not measured in {format_number_of(rounds, 'round')}: {why}; try on a quiet host, or with a larger --budget"

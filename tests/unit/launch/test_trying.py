@@ -329,6 +329,20 @@ def test_bounds_stay_finite_where_nothing_repeats_itself() -> None:
     assert all(-1000 <= bound <= 1 for entry in search.tried if entry.known for bound in search.bound_gain(entry))
 
 
+def test_a_gain_whose_rounds_differ_too_much_is_not_printed_as_a_figure() -> None:
+    world = World(lambda change, count: 100 * MS * ((1.4, 2.4)[count % 2] if "slow" in change else 1.0))
+    search = world.search()
+    search.run([_candidate("slow"), _candidate("other")])
+    (line,) = (line for line in list_results(search, {}) if line.startswith("  slow"))
+    assert line.endswith(
+        "  not measured in 2 rounds: the rounds differ too much (busy host); try on a quiet host, or "
+        "with a larger --budget"
+    )
+    (entry,) = (entry for entry in describe(search)["tried"] if entry["changes"] == ["slow"])
+    assert (entry["gain_frac"], entry["low_frac"], entry["rounds"]) == (None, None, 2)
+    assert entry["failure"] in line
+
+
 def test_what_takes_long_comes_last() -> None:
     world = World(lambda change, count: 100 * MS * _noise(count) * (0.5 if "quick" in change else 1.0))
     slow = Candidate("slow", "slow", {"slow": 1}, "slow()", is_slow=True)
