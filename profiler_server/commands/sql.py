@@ -20,7 +20,6 @@ EXAMPLE = "profiler-server sql runs/digits \"select step, duration_ns from steps
 SHOWN_ROWS = 10_000
 LIMIT_S = 5.0
 BATCH_ROWS = 10_000
-_PRINTED = "printed rows"
 
 
 @dataclass(frozen=True)
@@ -76,14 +75,14 @@ def command(
 
 def print_table(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> bool:
     """Print the rows as a framed table; return whether rows were left out."""
-    from profiler_server.store.sql import time_limit
+    from profiler_server.store.sql import OWN_SCHEMA, time_limit
 
-    most = limits.rows or SHOWN_ROWS
+    most, printed = limits.rows or SHOWN_ROWS, f"{OWN_SCHEMA}.printed"
     with time_limit(connection, limits.time_s):
         found = connection.sql(query)
         # Stored in a table, because every call on a relation runs the query again.
-        found.limit(most + 1).create(_PRINTED)
-    held = connection.table(_PRINTED)
+        found.limit(most + 1).create(printed)
+    held = connection.table(printed)
     rows = len(held.fetchall())
     held.limit(most).show(max_rows=most)
     return rows > most

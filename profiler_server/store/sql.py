@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 BATCH_ROWS = 10_000
+OWN_SCHEMA = "stepscope"
+"""Holds what a query needs and `SHOW TABLES` should not list."""
 _FORMULA = re.compile(r"^[=+@\t\r-]")
 """The beginning of a cell that a spreadsheet reads as a formula. frontend/static/js/csv.js has the same rule."""
 _ASKING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
@@ -66,17 +68,18 @@ def connect(run: Run) -> duckdb.DuckDBPyConnection:
     import duckdb
 
     connection = duckdb.connect(":memory:")
+    connection.execute(f"CREATE SCHEMA {OWN_SCHEMA}; USE {OWN_SCHEMA}")
     for table in TABLES:
         pieces = []
         for rank in run.ranks:
             rows = _open(run.rank(rank), table)
             if rows is not None:
                 name = f"{table}_rank_{rank}"
-                connection.register(name, rows)
-                pieces.append(f'SELECT {rank}::INTEGER AS rank, * FROM "{name}"')
+                connection.from_arrow(rows).create_view(name)
+                pieces.append(f'SELECT {rank}::INTEGER AS rank, * FROM {OWN_SCHEMA}."{name}"')
         if pieces:
-            connection.execute(f'CREATE VIEW "{table}" AS {" UNION ALL BY NAME ".join(pieces)}')
-    connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+            connection.execute(f'CREATE VIEW main."{table}" AS {" UNION ALL BY NAME ".join(pieces)}')
+    connection.execute("USE main; SET enable_external_access = false; SET lock_configuration = true")
     return connection
 
 
@@ -119,9 +122,8 @@ def explain(error: duckdb.Error, connection: duckdb.DuckDBPyConnection) -> str:
     text = str(error).splitlines()[0]
     if not isinstance(error, duckdb.CatalogException):
         return text
-    views = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1").fetchall()
-    tables = (name for (name,) in views if "_rank_" not in name)
-    return f"{text} This run has the tables: {', '.join(tables)}"
+    tables = ", ".join(name for (name,) in connection.execute("SHOW TABLES").fetchall())
+    return f"{text} This run has the tables: {tables}"
 
 
 @contextmanager

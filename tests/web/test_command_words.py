@@ -18,6 +18,7 @@ from typer.main import get_command
 
 from collector.format.schema import layout
 from collector.format.schema.errors import OutputError
+from collector.format.schema.tables import TABLES
 from collector.traces.importing import import_trace
 from profiler_server import cli
 from profiler_server.commands.import_traces import choose_name
@@ -128,6 +129,14 @@ def test_sql_takes_one_statement(ask: Ask, tmp_path: Path, query: str, words: st
     path = build_run(tmp_path / "run", RunPlan(steps=3))
     assert words in ask("sql", path, query)
     assert "3" in ask("sql", path, "select count(*) from steps where kind = 'train';", "--csv")
+
+
+def test_sql_lists_the_tables_of_the_run_alone(ask: Ask, tmp_path: Path) -> None:
+    path = build_run(tmp_path / "run", RunPlan(steps=3))
+    listed = ask("sql", path, "show tables", "--csv").splitlines()
+    assert "steps" in listed
+    assert set(listed) <= {"name", *TABLES}
+    assert "printed" not in ask("sql", path, "show tables")
 
 
 def test_sql_says_where_it_cut_the_rows(ask: Ask, tmp_path: Path) -> None:
