@@ -215,17 +215,34 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
     basis = _say_basis(case, claim) if claim.is_shown else _say_doubt(case, claim)
     is_predicted = claim.is_shown and not finding.text.removed
     said = [finding.text.advice, basis, _say_order(claim)]
+    least_ns, condition = _find_bound(case, claim)
     return replace(
         write_note(claim.rule, finding, severity),
         advice=" ".join(sentence for sentence in said if sentence),
         predicted_step_ns=claim.step_ns if is_predicted else None,
         predicted_low_ns=claim.low_ns if is_predicted else None,
         predicted_high_ns=claim.high_ns if is_predicted else None,
-        least_step_ns=claim.low_ns if claim.is_shown and finding.text.removed else None,
+        least_step_ns=least_ns,
         settings=finding.settings,
         shortens=name_shortened(case, finding.what_if),
-        condition=finding.text.condition if claim.is_shown else "",
+        condition=condition,
     )
+
+
+def _find_bound(case: Case, claim: Claim) -> tuple[float | None, str]:
+    """Return the least step that a change can lead to, in ns, and what holds then; None if it is not worth stating.
+
+    A change whose gain is unsure has a bound if it feeds the loop, which can save no more than the wait for data, or
+    if it makes a known work cheaper. The bound of another change is far below what it reaches.
+    """
+    text, what_if = claim.finding.text, claim.finding.what_if
+    if claim.is_shown or what_if is None:
+        return (claim.low_ns if text.removed else None), text.condition
+    if not (text.removed or what_if.feeds):
+        return None, ""
+    most_ns = min(sum(what_if.touches.values()), case.steps.mean_ns)
+    condition = "making batches took no time" if what_if.feeds else text.condition
+    return case.steps.mean_ns - bound_by_job(case, what_if, most_ns), condition
 
 
 def _say_basis(case: Case, claim: Claim) -> str:
@@ -257,7 +274,7 @@ def _say_doubt(case: Case, claim: Claim) -> str:
         why = "Unsure how much it saves: the simulation does not reproduce this run well."
     else:
         why = "Unsure how much it saves: these steps vary too much for a saving of this size."
-    return f"{why} `profiler-run --try` measures it." if claim.rule.id in PROMISED and not case.is_imported else why
+    return f"{why} `stepscope run --try` measures it." if claim.rule.id in PROMISED and not case.is_imported else why
 
 
 def write_note(rule: Rule, finding: Finding, severity: Severity | None = None, why: str = "") -> Suggestion:

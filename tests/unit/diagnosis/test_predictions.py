@@ -179,12 +179,26 @@ def test_work_of_which_only_the_user_knows_how_much_can_go_gives_a_bound_and_no_
     made = replace(made, finding=replace(made.finding, text=text))
     said, sentence = write_suggestion(case, made), say_verdict(case, find_bound(case), [made], [])
     assert said.predicted_step_ns is said.predicted_low_ns is said.predicted_high_ns is None
-    assert said.least_step_ns == (made.low_ns if is_shown else None)
+    what_if = made.finding.what_if
+    assert what_if is not None
+    least_ns = made.low_ns if is_shown else case.steps.mean_ns - sum(what_if.touches.values())
+    assert said.least_step_ns == least_ns
     assert not said.is_look
+    assert say_gain(said) == f"At best: {format_duration(least_ns)}, if crop() took no time"
     if is_shown:
         figure = format_duration(made.low_ns)
-        assert say_gain(said) == f"At best: {figure}, if crop() took no time"
         assert sentence.endswith(f" If crop() took no time, a step would take {figure} at best.")
+
+
+def test_a_change_that_feeds_the_loop_saves_at_most_the_wait_where_its_step_is_not_predicted() -> None:
+    case = base()
+    made = claim(case, None)
+    assert made.finding.what_if is not None
+    fed = replace(made.finding.what_if, feeds=True, touches={"data_wait": 0.25 * case.steps.mean_ns})
+    said = write_suggestion(case, replace(made, finding=replace(made.finding, what_if=fed)))
+    assert said.predicted_step_ns is None
+    assert said.least_step_ns == 0.75 * case.steps.mean_ns
+    assert said.condition == "making batches took no time"
 
 
 def test_the_order_does_not_depend_on_what_is_shown() -> None:
@@ -196,7 +210,7 @@ def test_the_order_does_not_depend_on_what_is_shown() -> None:
 
 def test_a_trial_is_offered_where_it_makes_the_change() -> None:
     case = base()
-    offer = "`profiler-run --try` measures it."
+    offer = "`stepscope run --try` measures it."
     assert write_suggestion(case, claim(case, None, "too_few_workers")).advice.endswith(offer)
     assert offer not in write_suggestion(case, claim(case, 0.0, "too_few_workers")).advice
     assert offer not in write_suggestion(case, claim(case, None, "slow_read")).advice
