@@ -21,7 +21,7 @@ from time import perf_counter_ns, time_ns
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from collector.edge import hide_frame, log_failure, unseen
+from collector.edge import hide_frame, log_failure, uncounted, unseen
 
 if TYPE_CHECKING:  # numpy must not come into a process before its script has begun
     from collector.ring.words import WordLog
@@ -54,6 +54,7 @@ def make_span_hook(
     """
     words, mask, following, thread, now, get_ident = bind(log)
 
+    @uncounted
     def timed(*args: Any, **kwargs: Any) -> Any:
         try:
             if get_ident() != thread[0]:
@@ -145,6 +146,7 @@ class ImportWatch:
     def _follow(self, loader: Any) -> None:
         execute = loader.exec_module
 
+        @uncounted
         def execute_then(module: ModuleType) -> None:
             vars(loader).pop("exec_module", None)  # set below, maybe by several watches: the loader is as it was
             began = time_ns()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from collector.edge import Edge
+from collector.edge import UNCOUNTED, Edge
 from collector.frames.offers import Offers
 from collector.frames.posting import TRAINER, Post
 from collector.frames.reading import Code, Place, StackReader
@@ -141,7 +141,7 @@ def _find_stage(frame: Frame) -> str | None:
         return "collate" if "collate_fn" in linecache.getline(frame.file, frame.line) else UNDIVIDED
     if not frame.is_ours:
         return None
-    file, name = frame.file[len(_OURS) :], frame.name.rpartition(".")[2]
+    file, name = frame.file[len(_OURS) :].removesuffix(UNCOUNTED), frame.name.rpartition(".")[2]
     if file == "workers/fetching.py":
         return {"_run_collate": "collate", "__getitem__": "read", "__getitems__": "read", "__next__": "read"}.get(name)
     if file == "workers/tally.py" and name == "timed":

@@ -18,7 +18,7 @@ import torch
 
 from collector.context.hooks import bind, do_nothing, is_backward_compiled, skip_code
 from collector.context.signals import Signal, SignalContext
-from collector.edge import hide_frame
+from collector.edge import hide_frame, uncounted
 from collector.ring.codes import BACKWARD_END, BACKWARD_START, COLLECTIVE_END, COLLECTIVE_START
 
 LEAST_WAIT_NS = 20_000
@@ -50,6 +50,7 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
     watchers = context.gradient_watchers
     world = _find_world()
 
+    @uncounted
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
         try:
             if get_ident() != thread[0] and not adopt():

@@ -19,7 +19,7 @@ import torch
 
 from collector.context.hooks import bind, skip_code
 from collector.context.signals import Signal, SignalContext
-from collector.edge import Edge, hide_frame
+from collector.edge import Edge, hide_frame, uncounted
 from collector.ring.codes import (
     AWAITED,
     CALLED,
@@ -293,6 +293,7 @@ def _make_wait_hook(context: SignalContext, original: Any, waited_for: dict[int,
     words, mask, following, thread, now, get_ident = bind(log)
 
     @functools.wraps(original)
+    @uncounted
     def wait(*args: Any, **kwargs: Any) -> Any:
         try:
             if get_ident() != thread[0]:
@@ -321,6 +322,7 @@ def _make_hook(context: SignalContext, original: Any, describe: _Describe) -> An
     words, mask, following, thread, now, get_ident = bind(log)
 
     @functools.wraps(original)
+    @uncounted
     def collective(*args: Any, **kwargs: Any) -> Any:
         try:
             if get_ident() != thread[0]:

@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from collector.context.hooks import skip_code, stop_calling
 from collector.context.signals import Signal, SignalContext
-from collector.edge import Edge, hide_frame
+from collector.edge import Edge, hide_frame, uncounted
 from collector.format.phases import BACKWARD, FORWARD, OPTIMIZER, TAIL
 from collector.ring.codes import DEVICE_PHASE, DEVICE_STEP
 from collector.ring.packing import pack_device_phase
@@ -46,6 +46,7 @@ class DeviceSignal(Signal):
         measuring, mark, is_mine = self._is_measuring, self._mark, context.log.is_mine
         original = torch.autograd._engine_run_backward
 
+        @uncounted
         def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
             try:
                 if not measuring[0] or not is_mine() or context.in_backward[0]:

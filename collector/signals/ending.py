@@ -21,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from collector.context.hooks import skip_code
 from collector.context.signals import Signal, SignalContext
-from collector.edge import log_failure, unseen
+from collector.edge import log_failure, uncounted, unseen
 
 PATIENCE_S = 1.0
 """Longest wait for gloo's threads, and for a training daemon thread, in seconds."""
@@ -138,6 +138,7 @@ def park_daemons() -> None:
 
 def _park_before(original: Callable[..., Any], park: Callable[[], None]) -> Callable[..., Any]:
     @functools.wraps(original)
+    @uncounted
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
         park()
         return original(*args, **kwargs)
@@ -147,6 +148,7 @@ def _park_before(original: Callable[..., Any], park: Callable[[], None]) -> Call
 
 def _make_destroy_hook(original: Any) -> Any:
     @functools.wraps(original)
+    @uncounted
     def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
         with log_failure("gloo is not waited for"):
             wait_for_gloo()

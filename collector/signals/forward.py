@@ -18,7 +18,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from collector.context.hooks import bind, do_nothing, find_compiled_kind, skip_code, stop_calling
 from collector.context.signals import Signal, SignalContext
-from collector.edge import Edge, hide_frame, log_failure, unseen
+from collector.edge import Edge, hide_frame, log_failure, uncounted, unseen
 from collector.ring.codes import FORWARD_END, FORWARD_START, NO_GRAD
 
 STEPS_OF_DISCOVERY = 3
@@ -56,6 +56,7 @@ class ForwardSignal(Signal):
         context, kind = self._context, find_compiled_kind()
         compiled_call = self._wrap_call(kind.__call__)
 
+        @uncounted
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             self._end_discovery()
             with unseen:
@@ -214,6 +215,7 @@ class ForwardSignal(Signal):
         grad, tracing = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
         watchers, elsewhere = self._context.call_watchers, self._context.elsewhere
 
+        @uncounted
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
             # tracing() comes first: Dynamo must fold it to a constant before it sees a cell of this function.
             if tracing():

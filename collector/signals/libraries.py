@@ -14,7 +14,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from collector.context.signals import Signal, SignalContext
-from collector.edge import hide_frame
+from collector.edge import hide_frame, uncounted
 from collector.marks.ranges import record
 
 _WRITER = tuple(
@@ -81,6 +81,7 @@ class LibraryCalls(Signal):
         is_mine, inside = self._context.log.is_mine, self._is_inside
 
         @functools.wraps(original)
+        @uncounted
         def watched(*args: Any, **kwargs: Any) -> Any:
             try:
                 if inside[0] or not is_mine():

@@ -18,7 +18,7 @@ from torch.utils.data import dataloader as module
 from collector.context.hooks import bind, make_span_hook
 from collector.context.loaders import count_samples
 from collector.context.signals import Signal, SignalContext
-from collector.edge import hide_frame, hide_frames, unseen
+from collector.edge import hide_frame, hide_frames, uncounted, unseen
 from collector.ring.codes import (
     BATCH,
     FETCH_END,
@@ -71,6 +71,7 @@ class LoaderSignal(Signal):
             self._context.fail_signal("data_pipeline", error)
 
     def _make_init(self, original: Any) -> Any:
+        @uncounted
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             self._begin_epoch(iterator, loader)
             with unseen:
@@ -79,6 +80,7 @@ class LoaderSignal(Signal):
         return __init__
 
     def _make_reset(self, original: Any) -> Any:
+        @uncounted
         def _reset(iterator: Any, loader: Any, first_iter: bool = False) -> None:
             if not first_iter:
                 self._begin_epoch(iterator, loader)
@@ -103,6 +105,7 @@ class LoaderSignal(Signal):
         starts, fail, Tensor = steps.fetch_starts, self._fail_queues, torch.Tensor
         watchers, come_back = self._context.call_watchers, self._context.come_back
 
+        @uncounted
         def __next__(iterator: Any) -> Any:
             if get_ident() != thread[0] and not come_back():
                 with unseen:

@@ -11,7 +11,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from collector.context.hooks import bind, do_nothing, make_span_hook, skip_code
 from collector.context.signals import Signal, SignalContext
-from collector.edge import Edge, hide_frame, unseen
+from collector.edge import Edge, hide_frame, uncounted, unseen
 from collector.ring.codes import (
     CLOSURE_END,
     CLOSURE_START,
@@ -101,6 +101,7 @@ class OptimizerSignal(Signal):
         words, mask, following, thread, now, get_ident = bind(log)
 
         @functools.wraps(original)
+        @uncounted
         def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             try:
                 if get_ident() != thread[0]:
@@ -176,6 +177,7 @@ def _make_zero_hook(context: SignalContext, original: Any) -> Any:
     tracing, watchers = torch.compiler.is_dynamo_compiling, context.gradient_watchers
 
     @functools.wraps(original)
+    @uncounted
     def zero_grad(self: Any, set_to_none: bool = True) -> None:
         if tracing() or get_ident() != thread[0]:
             original(self, set_to_none)

@@ -17,7 +17,7 @@ import torch
 
 from collector.context.hooks import bind, skip_code
 from collector.context.signals import Signal, SignalContext
-from collector.edge import hide_frame
+from collector.edge import hide_frame, uncounted
 from collector.ring.codes import BACKWARD_POINT, FORWARD_POINT
 
 STEPS_TO_FIND = 3
@@ -81,6 +81,7 @@ class PointsSignal(Signal):
         words, mask, following, thread, now, get_ident = bind(log)
         compiling = torch.compiler.is_compiling
 
+        @uncounted
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
             if compiling():
                 return original(module, *args, **kwargs)

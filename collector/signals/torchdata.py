@@ -13,7 +13,7 @@ from typing import Any
 from collector.context.hooks import bind, make_span_hook
 from collector.context.loaders import count_samples
 from collector.context.signals import Signal, SignalContext
-from collector.edge import hide_frame, unseen
+from collector.edge import hide_frame, uncounted, unseen
 from collector.ring.codes import (
     BATCH,
     FETCH_END,
@@ -70,6 +70,7 @@ class TorchdataSignal(Signal):
         log, steps, loaders = self._context.log, self._context.steps, self._context.loaders
         words, mask, following, thread, now, get_ident = bind(log)
 
+        @uncounted
         def __next__(iterator: Any) -> Any:
             if get_ident() != thread[0]:
                 with unseen:

@@ -26,7 +26,7 @@ from collector.context.hooks import Undo
 from collector.context.quiet import leave_out_lines
 from collector.context.signals import Signal, SignalContext
 from collector.context.thread_ends import EndOfThread, NextCall
-from collector.edge import unseen
+from collector.edge import uncounted, unseen
 from collector.format.schema.modes import restrict
 from collector.format.schema.removal import replace
 from collector.options import Options, WindowOption
@@ -331,6 +331,7 @@ class WindowSignal(Signal):
     def _watch(self, name: str, notice: Callable[[str], None]) -> None:
         original = getattr(autograd_profiler, name)
 
+        @uncounted
         def watched(*args: Any, **kwargs: Any) -> Any:
             if self._switching != threading.get_ident():
                 notice(name)

@@ -18,7 +18,7 @@ from torch.utils.data._utils import pin_memory as pin_module
 from torch.utils.data._utils import worker as worker_module
 
 from collector.context.signals import Signal, SignalContext
-from collector.edge import hide_frame, log_failure, unseen
+from collector.edge import hide_frame, log_failure, uncounted, unseen
 from collector.ring.stage_log import StageLog
 from collector.workers.entry import WorkerEntry, WorkerPlan
 from collector.workers.fetching import FetchHere
@@ -67,6 +67,7 @@ class TimedSampler:
     def __iter__(self) -> TimedSampler:
         return self
 
+    @uncounted
     def __next__(self) -> Any:
         try:
             if left := self._left:
@@ -77,6 +78,7 @@ class TimedSampler:
             hide_frame(error)
             raise
 
+    @uncounted
     def _time(self) -> Any:
         before = perf_counter_ns()
         try:
@@ -124,6 +126,7 @@ class SamplerSignal(Signal):
 
     def _make_hook(self, original: Any) -> Any:
         @functools.wraps(original)
+        @uncounted
         def hook(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             with unseen:
                 original(iterator, loader, *args, **kwargs)
@@ -200,6 +203,7 @@ class WorkersSignal(Signal):
         return self._is_on and os.getpid() == self._pid
 
     def _make_init_with_workers(self, original: Any, holder: Any) -> Any:
+        @uncounted
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             with unseen:
                 if not self._is_here():
@@ -215,6 +219,7 @@ class WorkersSignal(Signal):
         return __init__
 
     def _make_reset(self, original: Any) -> Any:
+        @uncounted
         def _reset(iterator: Any, *args: Any, **kwargs: Any) -> None:
             with unseen:
                 original(iterator, *args, **kwargs)
@@ -224,6 +229,7 @@ class WorkersSignal(Signal):
         return _reset
 
     def _make_init_without(self, original: Any) -> Any:
+        @uncounted
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             with unseen:
                 original(iterator, loader, *args, **kwargs)

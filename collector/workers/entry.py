@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from collector.edge import log_failure, unseen
+from collector.edge import log_failure, uncounted, unseen
 from collector.frames.posting import post_thread
 from collector.ring.stage_log import KINDS, SEND, SPAN, STAGES, UNKNOWN, Span, StageLog
 from collector.workers.fetching import FetchProbe, Place
@@ -58,6 +58,7 @@ class WorkerEntry:
         plan = replace(self._plan, asked_ns=perf_counter_ns())
         return _restore_entry, (self._original.__module__, self._original.__qualname__, plan)
 
+    @uncounted
     def __call__(self, *args: Any) -> Any:
         original = self._original
         setattr(sys.modules[original.__module__], original.__qualname__, original)
@@ -69,6 +70,7 @@ def _restore_entry(module: str, name: str, plan: WorkerPlan) -> WorkerEntry:
     return WorkerEntry(getattr(importlib.import_module(module), name), plan)
 
 
+@uncounted
 def run_worker(original: Callable[..., Any], plan: WorkerPlan, args: tuple[Any, ...]) -> Any:
     """Run torch's loop with clocks around it, or without clocks if they cannot be installed."""
     silence_inherited_profiler()
@@ -116,6 +118,7 @@ class WorkerSession:
         kinds = sys.modules["torch.utils.data"]._DatasetKind
         create = kinds.create_fetcher
 
+        @uncounted
         def create_fetcher(kind: Any, dataset: Any, *rest: Any) -> Any:
             fetcher = create(kind, dataset, *rest)
             if dataset is self._dataset:  # not the fetcher of a loader inside the user's dataset
@@ -133,6 +136,7 @@ class WorkerSession:
         self._queues = (index_queue, data_queue)
         wait, hand_over = index_queue.get, data_queue.put
 
+        @uncounted
         def get(*args: Any, **kwargs: Any) -> Any:
             if not self._free_ns:
                 self._guard.run(self._end_setup)
@@ -140,6 +144,7 @@ class WorkerSession:
             self._guard.run(self._pick, message)
             return message
 
+        @uncounted
         def put(message: Any, *args: Any, **kwargs: Any) -> None:
             self._guard.run(self._stop, message)
             hand_over(message, *args, **kwargs)

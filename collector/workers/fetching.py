@@ -15,7 +15,7 @@ from threading import get_ident
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from collector.edge import hide_frame, unseen
+from collector.edge import hide_frame, uncounted, unseen
 from collector.ring.stage_log import BATCH, PART, Batch, StageLog
 from collector.ring.stage_log import Part as PartRecord
 from collector.workers.files import OpenCounter, ReadCounter
@@ -138,6 +138,7 @@ class FetchProbe:
                 )  # fmt: skip
         return calls
 
+    @uncounted
     def _run_collate(self, samples: Any) -> Any:
         tally = self._tally
         if isinstance(samples, list) and self._fetcher.auto_collation:
@@ -201,6 +202,7 @@ class FetchHere:
             if vars(fetcher).get("fetch") == self._watched_fetch:
                 del fetcher.fetch
 
+    @uncounted
     def _watched_fetch(self, index: Any) -> Any:
         rhythm = self._rhythm
         try:
@@ -214,6 +216,7 @@ class FetchHere:
             hide_frame(error)
             raise
 
+    @uncounted
     def _timed_fetch(self, index: Any, timed: bool) -> Any:
         fetcher = self._fetcher()
         # A child that was forked from here must not write into its parent's log.
@@ -288,6 +291,7 @@ class _TimedItems(_Timed):
 
     __slots__ = ()
 
+    @uncounted
     def __getitem__(self, index: Any) -> Any:
         tally = self._tally
         tally.item = index if isinstance(index, int) else UNKNOWN
@@ -304,6 +308,7 @@ class _TimedItems(_Timed):
 class _TimedBatches(_Timed):
     __slots__ = ()
 
+    @uncounted
     def __getitems__(self, indices: Any) -> Any:
         start_ns = perf_counter_ns()
         try:
@@ -321,6 +326,7 @@ class _TimedIterator(_Timed):
     def __iter__(self) -> _TimedIterator:
         return self
 
+    @uncounted
     def __next__(self) -> Any:
         start_ns = perf_counter_ns()
         try:

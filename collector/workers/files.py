@@ -13,7 +13,7 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
-from collector.edge import hide_frame
+from collector.edge import hide_frame, uncounted
 from collector.ring.stage_log import UNKNOWN, pack_opened
 
 _OWNERS = (builtins, io)
@@ -109,6 +109,7 @@ class _CountedOpen:
         self.raw = raw
         self._counter = counter
 
+    @uncounted
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         counter = self._counter
         try:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
+from collector.edge import uncounted
 from collector.ring.stage_log import KINDS, SPAN, STAGES, Send, Span, StageLog
 from collector.workers.tally import Guard
 
@@ -128,6 +129,7 @@ class PinEntry:
         self._loader = loader
         self._epoch = epoch
 
+    @uncounted
     def __call__(self, in_queue: Any, out_queue: Any, *rest: Any) -> Any:
         clock = _PinClock(self._log, self._loader, self._epoch)
         return self._original(_TimedQueue(in_queue, clock), _TimedQueue(out_queue, clock), *rest)

@@ -11,7 +11,7 @@ from threading import get_ident
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from collector.edge import hide_frame, log_failure, unseen
+from collector.edge import hide_frame, log_failure, uncounted, unseen
 
 UNKNOWN = -1
 
@@ -68,6 +68,7 @@ class Tally:
 def time_calls(raw: Callable[..., Any], part: Part, tally: Tally) -> Callable[..., Any]:
     """Wrap a transform so that its own wall and CPU time is added to `part`. Errors pass through."""
 
+    @uncounted
     def timed(*args: Any, **kwargs: Any) -> Any:
         if get_ident() != tally.thread:  # a thread pool of the user's: its calls overlap and have no place in a sum
             with unseen:

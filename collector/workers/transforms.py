@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, MutableMapping, MutableSequence
 from dataclasses import dataclass
 from typing import Any
 
-from collector.edge import hide_frame
+from collector.edge import hide_frame, uncounted
 from collector.workers.tally import Part, Tally, time_calls
 
 # An attribute or a method holds transforms if its name contains one of these words. Any other callable also counts as a
@@ -100,6 +100,7 @@ class _StandIn:
         self._raw = raw
         self._timed = timed
 
+    @uncounted
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return self._timed(*args, **kwargs)
