@@ -2,16 +2,19 @@
 
 Batches are made in this process, one at a time. The measured work is reading (the dataset's `__getitem__` with
 transforms) and collating, each split into processor time and waiting time. Parallel workers are simulated from these
-times. Not included: pickling, pinning, caches that warm up, the copy to the device.
+times. Not included: pickling, pinning, caches that warm up, the copy to the device. Waits for a processor are left out
+of the times, so a busy host does not look like work that waits.
 
 torch is used only if the process has imported it already.
 """
 
 from __future__ import annotations
 
+import contextlib
 import html
 import itertools
 import math
+import operator
 import os
 import sys
 import time
@@ -25,6 +28,7 @@ from collector.environment import count_usable_cores
 from collector.estimating.model import Job, LoopModel
 from collector.estimating.simulation import MOST_WORKERS, MOST_WORKERS_PER_CORE, bound_workers, find_workers, simulate
 from collector.format.schema.errors import OptionError, UsageError
+from collector.format.schema.wording import format_percent
 
 MAX_MEMORY_UTIL = 0.7
 MOST_PREFETCH = 16
@@ -35,25 +39,18 @@ BATCH_SIZE = 32
 _BATCHES = 8
 _LONGEST_S = 10.0
 _DEPTH = 4
+BUSY_FRAC = 0.1
+"""The share of the time of batches in which they wait for a processor, from which the host counts as busy."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The cost of measured batches. The tuples have a value per batch: `read_ns` and `collate_ns` are wall times, the
-    `_cpu_ns` fields processor times. `batch_bytes` is the size of the largest batch."""
+    """The measured batches, each as the job of a worker, without waits for a processor. `waited_frac` is the share of
+    these waits in the time of all batches, `batch_bytes` the size of the largest batch."""
 
-    read_ns: tuple[int, ...]
-    read_cpu_ns: tuple[int, ...]
-    collate_ns: tuple[int, ...]
-    collate_cpu_ns: tuple[int, ...]
+    jobs: tuple[Job, ...]
+    waited_frac: float
     batch_bytes: int
-
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        """Each measured batch as the job of a worker that makes it; batches that took no time are left out."""
-        walls = [read + collate for read, collate in zip(self.read_ns, self.collate_ns, strict=True)]
-        cpus = [read + collate for read, collate in zip(self.read_cpu_ns, self.collate_cpu_ns, strict=True)]
-        return tuple(Job(wall, min(cpu / wall, 1.0)) for wall, cpu in zip(walls, cpus, strict=True) if wall)
 
 
 @dataclass(frozen=True)
@@ -129,7 +126,7 @@ def estimate(source: Any, *, batches: int = _BATCHES, quiet: bool = False, **giv
     `prefetch_factor`, `cores`, `free_bytes`, `max_memory_util` (default 0.7), `batch_ns`, `batch_cpu_frac`,
     `batch_bytes`. OptionError for any other name; UsageError for a source of another kind, and if no batch can be made.
 
-    >>> collector.estimate(loader, step_ns=40_000_000).num_workers
+    >>> stepscope.estimate(loader, step_ns=40_000_000).num_workers
     6
     """
     manual = _check(given)
@@ -154,7 +151,7 @@ def estimate(source: Any, *, batches: int = _BATCHES, quiet: bool = False, **giv
         now_step_ns=_simulate_now(source, model),
         inputs=inputs,
         overridden=tuple(sorted(manual)),
-        formulas=_explain(inputs, workers, prefetch),
+        formulas=_explain(inputs, workers, prefetch, measured.waited_frac if measured else 0.0),
     )
     if not quiet:
         proposal.print()
@@ -166,42 +163,40 @@ def _check_source(source: Any) -> None:
     if is_text or not any(hasattr(source, name) for name in ("dataset", "__getitem__", "__iter__")):
         raise UsageError(
             f"estimate() takes a DataLoader or a dataset, not {source!r:.100}; what a recorded run could gain is said by "
-            "collector.open_run(path).suggestions()"
+            "stepscope.open_run(path).suggestions()"
         )
 
 
 def measure_batches(source: Any, batches: int, batch_size: int) -> Measured:
     """Make up to `batches` batches of a DataLoader or a dataset in this process, and return their costs. A further
     batch is made first, and counts only if it is the only one. UsageError if the source is empty."""
-    collate = _find_collate(source)
-    times: list[tuple[int, int, int, int]] = []
-    size = 0
-    until = time.monotonic() + _LONGEST_S
-    for samples, read_ns, cpu_ns in itertools.islice(_read_batches(source, batch_size), max(batches, 1) + 1):
-        start_ns, start_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
-        batch = collate(samples)
-        took = (time.perf_counter_ns() - start_ns, time.thread_time_ns() - start_cpu_ns)
-        times.append((read_ns, cpu_ns, *took))
-        size = max(size, count_bytes(batch))
-        if time.monotonic() > until:
+    dataset, collate = getattr(source, "dataset", source), _find_collate(source)
+    fetch = _by_index(source, dataset, batch_size) if _has_index(dataset) else _in_turn(dataset, batch_size)
+    times: list[tuple[int, ...]] = []
+    size, until = 0, time.monotonic() + _LONGEST_S
+    while len(times) <= max(batches, 1) and time.monotonic() <= until:
+        before = _read_clocks()
+        if not (samples := next(fetch, None)):
             break
+        batch = collate(samples)
+        times.append(tuple(map(operator.sub, _read_clocks(), before)))
+        size = max(size, count_bytes(batch))
     if not times:
         raise UsageError(f"estimate() got no sample from {type(source).__name__}: it is empty")
     # The first batch also pays for what happens once: imports, opening files.
     kept = times[1:] or times
-    read, read_cpu, collated, collate_cpu = (tuple(column) for column in zip(*kept, strict=True))
-    return Measured(read, read_cpu, collated, collate_cpu, size)
+    jobs = ((max(wall - waited, cpu), cpu) for wall, cpu, waited in kept)
+    waited_frac = sum(waited for *_, waited in kept) / max(sum(wall for wall, *_ in kept), 1)
+    return Measured(tuple(Job(wall, min(cpu / wall, 1.0)) for wall, cpu in jobs if wall), waited_frac, size)
 
 
-def _read_batches(source: Any, batch_size: int) -> Iterator[tuple[list[Any], int, int]]:
-    dataset = getattr(source, "dataset", source)
-    fetch = _by_index(source, dataset, batch_size) if _has_index(dataset) else _in_turn(dataset, batch_size)
-    while True:
-        start_ns, start_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
-        samples = next(fetch, None)
-        if not samples:
-            return
-        yield (samples, time.perf_counter_ns() - start_ns, time.thread_time_ns() - start_cpu_ns)
+def _read_clocks() -> tuple[int, int, int]:
+    """Return the wall clock, the processor time of this thread, and the time that it has waited for a processor, in ns.
+    The last is 0 where the system does not count it."""
+    waited_ns = 0
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/thread-self/schedstat", "rb") as file:
+        waited_ns = int(file.read().split()[1])
+    return time.perf_counter_ns(), time.thread_time_ns(), waited_ns
 
 
 def _has_index(dataset: Any) -> bool:
@@ -331,12 +326,17 @@ def _simulate_now(source: Any, model: LoopModel) -> int | None:
     return round(_simulate_loader(model, workers, getattr(source, "prefetch_factor", None) or 2))
 
 
-def _explain(inputs: Inputs, workers: int, prefetch: int) -> tuple[str, ...]:
+def _explain(inputs: Inputs, workers: int, prefetch: int, waited_frac: float) -> tuple[str, ...]:
     most = bound_workers(inputs.cores, inputs.batch_cpu_frac)
     ahead = _format("_bytes", workers * prefetch * inputs.batch_bytes)
     room = _format("_bytes", int(inputs.free_bytes * inputs.max_memory_util))
+    busy = (
+        f"  the host was busy: batches waited {format_percent(waited_frac)} of the time for a processor; that is left out, "
+        "so the proposal is for a host where the cores are free",
+    )
     return (
         "batch_ns = mean of read (dataset and transforms) + collate, made in this process",
+        *(busy if waited_frac >= BUSY_FRAC else ()),
         "batch_cpu_frac = processor time / wall time of a batch; the rest waits and needs no core",
         "num_workers = the fewest whose simulated step is within 3 % of the best up to "
         f"{most}, sharing the cores; 0 if that is as good",

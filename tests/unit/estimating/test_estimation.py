@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,3 +120,29 @@ def test_an_estimate_is_explained_once_and_shown_in_one_line_after_that(capsys: 
 def test_an_empty_dataset_is_a_plain_error() -> None:
     with pytest.raises(UsageError, match="empty"):
         estimate(Sleeping(0))
+
+
+class Computing(Dataset[Any]):  # type: ignore[misc]
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def __getitem__(self, index: int) -> Any:
+        until = time.thread_time_ns() + 2_000_000
+        while time.thread_time_ns() < until:
+            pass
+        return index
+
+
+@pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="this system counts no waits")
+def test_on_a_busy_host_pure_computation_is_judged_by_processor_time() -> None:
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        time.sleep(0.3)  # until they run
+        found = estimate(DataLoader(Computing(), batch_size=8), batches=6, cores=2.0)
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+    assert found.inputs.batch_cpu_frac > 0.8
+    assert found.num_workers <= 2
+    assert "the host was busy" in str(found)
