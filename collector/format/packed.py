@@ -1,4 +1,5 @@
 """A whole run in one file, `<run>.stepscope`: a zip of its manifests and tables, stored as they lie in its folder.
+Earlier attempts of its job are in it, too.
 
 Our packs are never compressed, so that what a pack unpacks to is never larger than the pack. Packs come from anywhere:
 a file that is not exactly of this form is refused before anything of it is written.
@@ -21,6 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from collector.format import parts
+from collector.format.attempts import SET_ASIDE, list_attempts
 from collector.format.carried import MOST_ROWS, check_manifest
 from collector.format.run import Run
 from collector.format.schema import layout
@@ -41,8 +43,8 @@ _MOST_ROWS_PER_BYTE = 4
 _RUN_FILE = f"{layout.PROFILER_FOLDER}/{layout.RUN_FILE}"
 _TABLE = f"(?:{'|'.join(TABLES)})"
 _NAME = re.compile(
-    rf"{_RUN_FILE}|{layout.PROFILER_FOLDER}/rank_(?:0|[1-9][0-9]{{0,6}})/"
-    rf"(?:{layout.RANK_FILE}|{_TABLE}\.parquet|{_TABLE}/{parts.PART_NAME.pattern})"
+    rf"(?P<of>(?:{layout.EARLIER_FOLDER}/{SET_ASIDE.pattern}/)?){layout.PROFILER_FOLDER}/(?:{layout.RUN_FILE}|"
+    rf"rank_(?:0|[1-9][0-9]{{0,6}})/(?:{layout.RANK_FILE}|{_TABLE}\.parquet|{_TABLE}/{parts.PART_NAME.pattern}))"
 )
 
 
@@ -53,9 +55,13 @@ def is_pack_name(name: str) -> bool:
 def write_pack(run: Run, path: Path) -> int:
     """Write a run to one file and return the number of files in it. The file appears whole or not at all.
 
-    Raises RunError for a run that still records, or that `recover` must complete first. OSError passes through.
+    Raises RunError for a run that still records, that `recover` must complete first, or that is damaged. OSError passes
+    through.
     """
-    files = _list_files(run)
+    run.rank()  # raises an error where there is none
+    earlier = [Run(each.path) for each in list_attempts(run.path) if run.path in each.path.parents]
+    files = [file for each in (run, *earlier) for file in _list_files(each)]
+    _check_runs((run, *earlier), MOST_BYTES)
     with replacing(path) as sink, zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as pack:
         for file in files:
             borrow(file)
@@ -118,7 +124,7 @@ def unpack(path: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
             with pack.open(entry) as packed, open(target, "xb", opener=open_inside) as file:
                 shutil.copyfileobj(packed, file, 1 << 20)
     try:
-        _check_run(Run(folder), most_bytes)
+        _check_runs([Run(folder / of) for of in dict.fromkeys(_find_place(entry) for entry in entries)], most_bytes)
     except RunError as error:
         kind = NewerSchemaError if isinstance(error, NewerSchemaError) else TableBrokenError
         raise kind(str(error).replace(f"{folder}{os.sep}", f"{path}: ")) from None
@@ -153,14 +159,15 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def _check_entries(entries: Sequence[zipfile.ZipInfo], size_bytes: int) -> None:
-    names = [entry.filename for entry in entries]
-    odd = next((name for name in names if not _NAME.fullmatch(name)), None)
+    names = {entry.filename for entry in entries}
+    odd = next((each.filename for each in entries if not _NAME.fullmatch(each.filename)), None)
     if odd is not None:
         raise _ForeignError(f"it holds {odd[:80]!r}, which is no file of a run")
-    if len(set(names)) < len(names):
+    if len(names) < len(entries):
         raise _ForeignError("it holds a file twice")
-    if _RUN_FILE not in names:
-        raise _ForeignError(f"it holds no {_RUN_FILE}")
+    missing = {_RUN_FILE, *(f"{_find_place(entry)}{_RUN_FILE}" for entry in entries)} - names
+    if missing:
+        raise _ForeignError(f"it holds no {min(missing)}")
     for entry in entries:
         mode = entry.external_attr >> 16
         if entry.flag_bits & 1 or entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
@@ -171,7 +178,21 @@ def _check_entries(entries: Sequence[zipfile.ZipInfo], size_bytes: int) -> None:
         raise _ForeignError("its files are together larger than itself")
 
 
-def _check_run(run: Run, most_bytes: int) -> None:
+def _find_place(entry: zipfile.ZipInfo) -> str:
+    """Return "" for a file of the run itself, and the folder of the attempt for one of an earlier attempt."""
+    found = _NAME.fullmatch(entry.filename)
+    return found["of"] if found else ""
+
+
+def _check_runs(runs: Sequence[Run], most_bytes: int) -> None:
+    if sum(map(_check_run, runs)) > most_bytes:
+        raise TableBrokenError(
+            f"{runs[0].path}{os.sep} unpacks to more than {most_bytes / (1 << 30):,.3g} GiB, the limit"
+        )
+
+
+def _check_run(run: Run) -> int:
+    """Return how many bytes the tables of a run take in memory, at most."""
     run.manifest  # noqa: B018  raises what is wrong with it
     total = 0
     for number in run.ranks:
@@ -186,8 +207,7 @@ def _check_run(run: Run, most_bytes: int) -> None:
         for name, table in TABLES.items():
             rows = sum(_count_rows(part, name) for part in parts.find_files(rank.folder, name))
             total += rows * _VALUE_BYTES * len(table.columns)
-    if total > most_bytes:
-        raise TableBrokenError(f"{run.path}{os.sep} unpacks to more than {most_bytes / (1 << 30):,.3g} GiB, the limit")
+    return total
 
 
 def _count_rows(file: Path, table: str) -> int:

@@ -66,12 +66,11 @@ class Run:
     def rank(self, rank: int | None = None) -> RankRun:
         """Return the given rank, the first rank for None. Raises RunNotFoundError naming the existing ranks."""
         ranks = self.ranks
-        if rank is None and ranks:
-            rank = ranks[0]
-        if rank is None or rank not in ranks:
-            there = ", ".join(map(str, ranks[:20])) or "none"
-            raise RunNotFoundError(f"{self.path} has no rank {rank}; it has: {there}")
-        return self.read_rank(rank)
+        if not ranks:
+            raise RunNotFoundError(f"{self.path} holds no rank yet")
+        if rank is not None and rank not in ranks:
+            raise RunNotFoundError(f"{self.path} has no rank {rank}; it has: {', '.join(map(str, ranks[:20]))}")
+        return self.read_rank(ranks[0] if rank is None else rank)
 
     def read_rank(self, rank: int) -> RankRun:
         """Return a rank without checking that it exists."""

@@ -313,7 +313,9 @@ def _move(run_path: Path, target: Path) -> None:
     if not target.exists():
         move(run_path, target)
     else:
-        move(layout.profiler_path(run_path), layout.profiler_path(target))
+        for name in (layout.EARLIER_FOLDER, layout.PROFILER_FOLDER):
+            if (run_path / name).exists() and not (target / name).exists():
+                move(run_path / name, target / name)
     sync_parents(layout.profiler_path(target))
 
 

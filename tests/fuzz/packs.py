@@ -12,6 +12,7 @@ from pathlib import Path
 from collector.format.packed import unpack, write_pack
 from collector.format.run import open_run
 from collector.format.schema.errors import NewerSchemaError, TableBrokenError
+from collector.format.schema.layout import run_file
 from profiler_server.report import build_report
 from tests.fuzz.files import take_stock
 from tests.fuzz.frame import Case, HarmError
@@ -21,7 +22,8 @@ from tests.support.runs import RunPlan, build_run
 _NAMES = (
     "../../evil", "/tmp/evil", "profiler/../../../evil", "profiler/rank_0/../../../../evil.parquet", "profiler/rank_1/rank.json",
     "profiler/rank_0/rank.json", "profiler/rank_0/steps/000001.parquet", "profiler/rank_0/steps.parquet/", "profiler/run.json\x00x",
-    "profiler\\run.json", "d.stepscope", "profiler/rank_0/" + "n" * 300 + ".parquet", "profiler/rank_0/é.parquet", "profiler", "\udcff",
+    "profiler\\run.json", "earlier/20260101-000000/../../../evil", "earlier/20260101-000001/profiler/rank_0/rank.json", "earlier/x",
+    "d.stepscope", "profiler/rank_0/" + "n" * 300 + ".parquet", "profiler/rank_0/é.parquet", "profiler", "\udcff",
 )  # fmt: skip
 _LIST, _END = b"PK\x01\x02", b"PK\x05\x06"
 
@@ -33,7 +35,12 @@ class Packs:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.target, self.pack = folder, folder / "target", folder / "mutated.stepscope"
-        write_pack(open_run(build_run(folder / "origin/digits", RunPlan(steps=4))), folder / "origin.stepscope")
+        run = build_run(folder / "origin/digits", RunPlan(steps=4))
+        first = build_run(run / "earlier/20260101-000000", RunPlan(steps=2))
+        for number, place in enumerate((first, run), 1):
+            file = run_file(place)
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"job_id": "job", "attempt": number}))
+        write_pack(open_run(run), folder / "origin.stepscope")
         self.packed = (folder / "origin.stepscope").read_bytes()
         self._stock = self._look()
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import stepscope
+from collector.format.attempts import list_attempts
 from collector.format.packed import MOST_BYTES, unpack, write_pack
 from collector.format.run import open_run
 from collector.format.schema import layout
@@ -101,6 +104,71 @@ def test_tables_in_parts_are_packed_and_caches_are_not(tmp_path: Path) -> None:
     assert open_run(tmp_path / "digits.stepscope").table("steps").num_rows == run.table("steps").num_rows
 
 
+@pytest.fixture
+def attempts(tmp_path: Path) -> Path:
+    """A pack of the second attempt of a job, with the first."""
+    path = build_run(tmp_path / "origin/job", RunPlan(steps=20))
+    first = build_run(path / layout.EARLIER_FOLDER / "20260101-000000", RunPlan(steps=7))
+    build_run(path / layout.EARLIER_FOLDER / "20250101-000000", RunPlan(steps=3))  # another job's
+    for number, place in enumerate((first, path), 1):
+        file = layout.run_file(place)
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"job_id": "job", "attempt": number}))
+    write_pack(open_run(path), tmp_path / "job.stepscope")
+    return tmp_path / "job.stepscope"
+
+
+def test_the_earlier_attempts_of_a_job_are_packed_with_its_run(attempts: Path, tmp_path: Path) -> None:
+    (tmp_path / "base/mine").mkdir(parents=True)
+    places = [
+        open_run(attempts).path,
+        *(import_trace(attempts, tmp_path / "base" / name).path for name in ("a", "mine")),
+    ]
+    for path in places:
+        found = list_attempts(path)
+        assert [(attempt.number, attempt.path.relative_to(path).as_posix()) for attempt in found] == [
+            (1, "earlier/20260101-000000"),
+            (2, "."),
+        ]
+        assert open_run(found[0].path).table("steps").num_rows < open_run(path).table("steps").num_rows
+        assert [folder.name for folder in (path / layout.EARLIER_FOLDER).iterdir()] == ["20260101-000000"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda files: files.pop("earlier/20260101-000000/profiler/run.json"),
+            "holds no earlier/20260101-000000/profiler",
+        ),
+        (lambda files: files.pop("profiler/run.json"), "holds no profiler/run.json"),
+        (lambda files: files.update({"earlier/20260101-000000/profiler/rank_0/steps.parquet": b"PAR1"}), "damaged"),
+        (lambda files: files.update({"earlier/20260101-000000/profiler/run.json": b"{"}), "damaged"),
+    ],
+)
+def test_a_hostile_earlier_attempt_is_refused(
+    attempts: Path, tmp_path: Path, change: Callable[[dict[str, bytes]], object], words: str
+) -> None:
+    assert words in refuse(rewrite(attempts, change), tmp_path / "target")
+
+
+def test_the_limit_of_an_import_covers_all_attempts(attempts: Path, tmp_path: Path) -> None:
+    for most, is_refused in ((40_000, False), (20_000, True)):
+        (tmp_path / str(most)).mkdir()
+        with pytest.raises(TableBrokenError, match="unpacks to more") if is_refused else nullcontext():
+            unpack(attempts, tmp_path / str(most), most)
+
+
+def test_a_run_that_its_pack_would_not_give_back_is_not_packed(pack: Path, tmp_path: Path) -> None:
+    table = tmp_path / "origin/digits" / STEPS_FILE
+    table.write_bytes(b"garbage")
+    with pytest.raises(RunError, match=r"steps\.parquet is damaged"):
+        write_pack(open_run(tmp_path / "origin/digits"), tmp_path / "again.stepscope")
+    shutil.rmtree(table.parent)
+    with pytest.raises(RunError, match="digits holds no rank yet"):
+        write_pack(open_run(tmp_path / "origin/digits"), tmp_path / "again.stepscope")
+    assert not (tmp_path / "again.stepscope").exists()
+
+
 def test_the_same_run_gives_the_same_bytes(pack: Path, tmp_path: Path) -> None:
     write_pack(open_run(tmp_path / "origin/digits"), tmp_path / "again.stepscope")
     assert (tmp_path / "again.stepscope").read_bytes() == pack.read_bytes()
@@ -181,7 +249,10 @@ def test_a_pack_is_imported_by_itself(pack: Path, tmp_path: Path) -> None:
         "profiler/control.json",
         "PROFILER/run.json",
         "digits.stepscope",
-        "earlier/20260101-000000/profiler/run.json",
+        "earlier/profiler/run.json",
+        "earlier/../profiler/run.json",
+        "earlier/mine/profiler/run.json",
+        "earlier/20260101-000000/earlier/20260101-000000/profiler/run.json",
         " ",
     ],
 )
