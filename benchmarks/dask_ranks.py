@@ -3,7 +3,7 @@
     python benchmarks/make_job.py trace.json.gz job --ranks 1024
     python benchmarks/dask_ranks.py job --ranks 64 256 1024 --workers 1 2 [--kill] [--keep RUNS]
 
-As a control, one process first imports some files, one after the other. Then `profiler-server import --dask` reads the
+As a control, one process first imports some files, one after the other. Then `stepscope import --dask` reads the
 first ranks of the job, with a scheduler and workers of one thread each. Prints seconds, seconds for each rank,
 throughput per core relative to the control, and the most memory of a worker. `--kill` ends one worker with SIGKILL when
 half of the files are read. For the whole job, prints the report beside the planted faults.

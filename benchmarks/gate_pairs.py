@@ -2,12 +2,12 @@
 
     python benchmarks/gate_pairs.py [--runs 60] [--minutes 8] [--draws 400] [--keep DIR]
 
-Records a small training on the CPU again and again, each time in a new process by profiler-run with its usual options.
+Records a small training on the CPU again and again, each time in a new process by `stepscope run` with its usual options.
 The order is a b b a a b b a …: `b` does 21 pieces of work in a step where `a` does 20. Then it draws sets of
 recordings, and runs the gate on each set:
 
 - single pairs of one program, judged by the scatter of eight other runs of the program;
-- five pairs in a row, each of neighbours in time of one program, in an order drawn by lot as `profiler-run --pairs` does;
+- five pairs in a row, each of neighbours in time of one program, in an order drawn by lot as `stepscope run --pairs` does;
 - five runs of one program against five others, in any order;
 - five pairs in a row of a and b, where the slowdown is real;
 - five pairs of one program, with the steps of one side multiplied.
@@ -149,7 +149,7 @@ class Drawing:
 
 
 def list_orders(pairs: int) -> list[tuple[bool, ...]]:
-    """Return every order that profiler-run can draw: for each pair whether the base comes first, not the same in all
+    """Return every order that `stepscope run` can draw: for each pair whether the base comes first, not the same in all
     pairs."""
     return [order for order in product((True, False), repeat=pairs) if len(set(order)) > 1]
 

@@ -115,7 +115,7 @@ def train(cell: Cell, folder: Path, times: Times) -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: cell.cores])
     import torch
 
-    from collector import Profiler
+    from stepscope import Profiler
 
     torch.set_num_threads(1)
     model, profiler = torch.nn.Linear(4, 1), Profiler(folder, window=None)
@@ -156,12 +156,12 @@ def record(cell: Cell, folder: Path, times: Times) -> None:
 
 def predict(cell: Cell, folder: Path, measured_ms: dict[Cell, float]) -> Iterator[Predicted]:
     """Predict the step of the other cells with the same loop from the recording of this cell."""
-    from collector import open_run
     from profiler_server.analysis.data.prediction import predict_step
     from profiler_server.diagnosis.measuring import measure_case
     from profiler_server.diagnosis.ranking import Fixed, make_claim
     from profiler_server.diagnosis.what_if import set_workers
     from profiler_server.facts.case import Finding, Rule
+    from stepscope import open_run
 
     run = open_run(folder)
     case = measure_case(run, run.rank())
@@ -182,8 +182,8 @@ def predict(cell: Cell, folder: Path, measured_ms: dict[Cell, float]) -> Iterato
 
 
 def measure(folder: Path) -> float:
-    from collector import open_run
     from collector.format.steps import summarize_steps
+    from stepscope import open_run
 
     duration = summarize_steps(open_run(folder).table("steps")).duration_ns
     if duration is None:

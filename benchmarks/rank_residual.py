@@ -30,11 +30,11 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from collector import Profiler
 from collector.format.run import open_run
 from collector.format.schema.layout import rank_file
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks
+from stepscope import Profiler
 
 KINDS = ("blocking", "ddp", "fsdp2")
 LATE_RANK = 1

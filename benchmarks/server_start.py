@@ -1,4 +1,4 @@
-"""Time from starting `profiler-server` to its first answer: `python benchmarks/server_start.py BASE_DIR [PATH]
+"""Time from starting `stepscope serve` to its first answer: `python benchmarks/server_start.py BASE_DIR [PATH]
 [repeats]`.
 
 Prints the time from the start of the process until the port was open, and until the whole first page had come, in ms.

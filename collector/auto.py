@@ -1,7 +1,7 @@
-"""`import collector.auto`: record this process if PROFILER_OUTPUT_PATH is set; otherwise do nothing.
+"""`import stepscope.auto`: record this process if PROFILER_OUTPUT_PATH is set; otherwise do nothing.
 
 The import is meant for a script that plain `python` starts. The environment then decides, as it does under
-profiler-run.
+`stepscope run`.
 """
 
 from __future__ import annotations

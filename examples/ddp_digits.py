@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from collector import Profiler
+from stepscope import Profiler
 
 
 def read_arguments() -> argparse.Namespace:

@@ -1,7 +1,7 @@
 """Train a small CNN on handwritten digits that are read from PNG files by worker processes.
 
     python examples/digits_cnn.py --output runs/digits
-    profiler-server --summary-base-dir runs
+    stepscope serve runs
 
 Needs torch, pillow and scikit-learn.
 """
@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from collector import Profiler
+from stepscope import Profiler
 
 SIDE = 32
 

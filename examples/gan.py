@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from collector import Profiler
+from stepscope import Profiler
 
 NOISE = 32
 PIXELS = 64

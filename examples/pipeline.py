@@ -1,7 +1,7 @@
 """A pipeline without a DataLoader: threads read, decode, resize and batch pictures, and queues join them.
 
     python examples/pipeline.py --output runs/pipeline
-    profiler-server --summary-base-dir runs
+    stepscope serve runs
 
 Decoding is slow on purpose: the run, and the page Data pipeline, name it. `--decoders 8` moves the limit elsewhere.
 """
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-import collector
+import stepscope
 
 END = None
 READ_S, DECODE_S, RESIZE_S, BATCH_S = 0.001, 0.012, 0.003, 0.004
@@ -35,14 +35,14 @@ class Queues:
 
 def read(count: int, queues: Queues) -> None:
     for number in range(count):
-        with collector.stage("read", replica=0):
+        with stepscope.stage("read", replica=0):
             time.sleep(READ_S)
         queues.paths.put(number)
 
 
 def decode(replica: int, queues: Queues) -> None:
     while (number := queues.paths.get()) is not END:
-        with collector.stage("decode", replica=replica) as stage:
+        with stepscope.stage("decode", replica=replica) as stage:
             time.sleep(DECODE_S)
             image = np.full((64, 64), number % 256, np.uint8)
             stage.bytes = image.nbytes
@@ -51,7 +51,7 @@ def decode(replica: int, queues: Queues) -> None:
 
 def resize(queues: Queues) -> None:
     while (image := queues.images.get()) is not END:
-        with collector.stage("resize", replica=0):
+        with stepscope.stage("resize", replica=0):
             time.sleep(RESIZE_S)
             small = image[::2, ::2]
         queues.small.put(small)
@@ -62,7 +62,7 @@ def batch(queues: Queues) -> None:
     while (image := queues.small.get()) is not END:
         images.append(image)
         if len(images) == BATCH:
-            with collector.stage("batch", replica=0, items=BATCH):
+            with stepscope.stage("batch", replica=0, items=BATCH):
                 time.sleep(BATCH_S)
                 whole = np.stack(images)
                 images.clear()
@@ -72,7 +72,7 @@ def batch(queues: Queues) -> None:
 def run_pipeline(count: int, decoders: int) -> int:
     """Pass `count` pictures through the pipeline, and return how many batches came out."""
     names = ("paths", "images", "small", "batches")
-    queues = Queues(*(collector.queue(name, queue.Queue(maxsize=16)) for name in names))
+    queues = Queues(*(stepscope.queue(name, queue.Queue(maxsize=16)) for name in names))
     groups: list[tuple[list[Callable[[], None]], Any]] = [
         ([lambda: read(count, queues)], queues.paths),
         ([lambda i=i: decode(i, queues) for i in range(decoders)], queues.images),  # type: ignore[misc]
@@ -85,7 +85,7 @@ def run_pipeline(count: int, decoders: int) -> int:
     closer = threading.Thread(target=close_in_order, args=(threads, [out for _, out in groups], decoders))
     closer.start()
     batches = 0
-    with collector.record("use batches"):
+    with stepscope.record("use batches"):
         while queues.batches.get() is not END:
             batches += 1
     closer.join()
@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=400)
     parser.add_argument("--decoders", type=int, default=2)
     arguments = parser.parse_args()
-    profiler = collector.Profiler(arguments.output, window=None)
+    profiler = stepscope.Profiler(arguments.output, window=None)
     batches = run_pipeline(arguments.pictures, arguments.decoders)
     run = profiler.analyse()
     print(f"{batches} batches. What each stage did of its time:")

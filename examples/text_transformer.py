@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from collector import Profiler
+from stepscope import Profiler
 
 CONTEXT = 64
 _WHO = ("the cat", "a sailor", "the old clock", "my neighbour", "the river", "a small bird")

@@ -1,4 +1,4 @@
-"""The command `profiler-server`, and all of `stepscope` but `stepscope run`.
+"""The command `stepscope`, but for `stepscope run`.
 
 Exit codes: 0 good, 1 a gate failed, 2 bad input, with one line on stderr.
 """
@@ -20,8 +20,8 @@ from profiler_server import commands
 from profiler_server.settings import Settings
 
 BAD_INPUT = 2
-_SHORT = {
-    "run": "Record a training script: `stepscope run train.py` (profiler-run).",
+SHORT = {
+    "run": "Record a training script: `stepscope run train.py`.",
     "serve": "Show the runs below a folder: `stepscope serve runs`.",
 }
 """Verbs of `stepscope` that `entry.py` takes away before this command line is read: listed for help and completion."""
@@ -159,29 +159,28 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def register_commands(program: str = "profiler-server") -> None:
+def register_commands() -> None:
     """Register each module in `profiler_server/commands` as a sub-command, with its example below its help."""
-    app.info.epilog = f"Example: {program} --summary-base-dir runs. Documents: {find_documents()}"
-    for verb, text in _SHORT.items() if program == "stepscope" else ():
+    app.info.epilog = f"Example: stepscope serve runs. Documents: {find_documents()}"
+    for verb, text in SHORT.items():
         app.command(verb, help=text)(lambda: None)
     for module in search_room(commands, "command").modules:
-        example = module.EXAMPLE.replace("profiler-server", program, 1)
-        app.command(module.NAME, cls=_Command, epilog=f"Example: {example}")(module.command)
+        app.command(module.NAME, cls=_Command, epilog=f"Example: {module.EXAMPLE}")(module.command)
 
 
-def main(program: str = "profiler-server") -> None:
-    """Run the command line of that program. A StepscopeError or an OSError becomes one line on stderr, and exit code 2."""
-    register_commands(program)
+def main() -> None:
+    """Run the command line. A StepscopeError or an OSError becomes one line on stderr, and exit code 2."""
+    register_commands()
     try:
-        app(prog_name=program)
+        app()
     except StepscopeError as error:
-        sys.exit(fail(program, str(error)))
+        sys.exit(fail(str(error)))
     except OSError as error:
-        sys.exit(fail(program, f"{error.filename or 'a file'}: {error.strerror or error}"))
+        sys.exit(fail(f"{error.filename or 'a file'}: {error.strerror or error}"))
 
 
-def fail(program: str, message: str) -> int:
-    print(f"{program}: {' '.join(message.split())}", file=sys.stderr)
+def fail(message: str) -> int:
+    print(f"stepscope: {' '.join(message.split())}", file=sys.stderr)
     return BAD_INPUT
 
 

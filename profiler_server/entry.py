@@ -1,6 +1,6 @@
-"""The start of `stepscope`, `profiler-run` and `profiler-server`. If another package hides our `collector`, an error names it.
+"""The start of the command `stepscope`. If another package hides our `collector`, an error names it.
 
-The commands cannot start in `collector`, because another distribution may own that name.
+The command cannot start in `collector`, because another distribution may own that name.
 """
 
 from __future__ import annotations
@@ -9,42 +9,49 @@ import importlib.util
 import sys
 
 _CANNOT = 2
+_NEEDED = ("duckdb", "fastapi", "jinja2", "multipart", "python_multipart", "rich", "starlette", "typer", "uvicorn")
+"""The modules that the extra `server` of pyproject.toml installs."""
 
 
 def run_stepscope() -> int:
-    """Run the command `stepscope`, and return its exit code: `stepscope run …` is `profiler-run …`, and every other verb,
-    also `serve [DIR]` or none, is that of `profiler-server`.
-    """
+    """Run the command `stepscope VERB`, and return its exit code. `stepscope serve DIR` is `--summary-base-dir DIR`."""
     verb = sys.argv[1] if len(sys.argv) > 1 else ""
     if verb in ("run", "serve"):
         del sys.argv[1]
+    if verb == "run":
+        return run_profiler()
     if verb == "serve" and sys.argv[1:] and not sys.argv[1].startswith("-"):
         sys.argv.insert(1, "--summary-base-dir")
-    return run_profiler("stepscope run") if verb == "run" else run_server("stepscope")
-
-
-def run_profiler(program: str = "profiler-run") -> int:
-    """Run the command `profiler-run` under that name, and return its exit code."""
     if problem := find_shadow():
-        return _refuse(program, problem)
-    from collector.launch import main
-
-    return main(program=program)
-
-
-def run_server(program: str = "profiler-server") -> int:
-    """Run the command `profiler-server` under that name, and return its exit code."""
-    if problem := find_shadow():
-        return _refuse(program, problem)
+        return _refuse(problem)
     if sys.argv[1:] == ["--version"]:  # needs none of the libraries, whose import takes most of the time
         from collector.version import __version__
 
         print(f"stepscope {__version__}")
         return 0
-    from profiler_server.__main__ import main
+    try:
+        from profiler_server import cli
 
-    main(program)
+        cli.main()
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _NEEDED:
+            raise
+        return _refuse(f"{missing} is not installed; install the server with: pip install 'stepscope[server]'")
     return 0
+
+
+run_server = run_stepscope
+"""The command by its older name, `profiler-server`."""
+
+
+def run_profiler() -> int:
+    """Run the command `stepscope run`, by its older name `profiler-run`, and return its exit code."""
+    if problem := find_shadow():
+        return _refuse(problem)
+    from collector.launch import main
+
+    return main()
 
 
 def find_shadow() -> str:
@@ -69,6 +76,6 @@ def _has_module(name: str) -> bool:
         return False
 
 
-def _refuse(program: str, problem: str) -> int:
-    print(f"{program}: {problem}", file=sys.stderr)
+def _refuse(problem: str) -> int:
+    print(f"stepscope: {problem}", file=sys.stderr)
     return _CANNOT

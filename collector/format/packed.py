@@ -96,7 +96,7 @@ def open_pack(path: Path) -> Path:
     """
     if not is_pack_name(path.name):
         raise RunNotFoundError(
-            f"{path} is a file and no run; `profiler-server import {path.name} --summary-base-dir runs` makes a run of a trace"
+            f"{path} is a file and no run; `stepscope import {path.name} --summary-base-dir runs` makes a run of a trace"
         )
     try:
         scratch, owner = make_scratch(), os.getpid()
@@ -155,7 +155,7 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except (_ForeignError, *damage) as error:
         what = f"{error}"[:200] or "it is damaged"
-        raise TableBrokenError(f"{path} is no packed run ({what}); `profiler-server pack RUN` makes one") from None
+        raise TableBrokenError(f"{path} is no packed run ({what}); `stepscope pack RUN` makes one") from None
 
 
 def _check_entries(entries: Sequence[zipfile.ZipInfo], size_bytes: int) -> None:

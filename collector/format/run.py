@@ -101,7 +101,7 @@ class Run:
 
 
 def open_run(path: str | Path, base_dir: str | Path | None = None) -> Run:
-    """Open the run at a path to read it only; `collector.open_run` documents the accepted paths and the errors."""
+    """Open the run at a path to read it only; `stepscope.open_run` documents the accepted paths and the errors."""
     run = Run(find_folder(path, base_dir))
     run.manifest  # noqa: B018  fail here, not at the first use
     return run

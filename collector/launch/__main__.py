@@ -1,4 +1,4 @@
-"""`python -m collector.launch …` is the same as `profiler-run …`, for launchers that need a module."""
+"""`python -m collector.launch …` is the same as `stepscope run …`."""
 
 import sys
 

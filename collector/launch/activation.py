@@ -22,6 +22,7 @@ from collector.edge import Edge, log_failure
 from collector.environment import DEFAULT_PATH, PATH_VARIABLE, is_main_interpreter
 from collector.marks import outlet as outlets
 from collector.session import refused, start_up
+from collector.session.ending import say
 from collector.storage.urls import find_spool, is_url
 
 OPTIONS_VARIABLE = "PROFILER_OPTIONS"
@@ -163,4 +164,4 @@ def _report(text: str) -> None:
     """Print a message in one line, shortened if it quotes long input."""
     line = " ".join(text.split())
     short = line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
-    print(f"profiler-run: {short}", file=sys.stderr)
+    say(short)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from collector.format.schema.removal import Scratch, make_scratch
+from collector.session.ending import say
 
 VARIABLE = "STEPSCOPE_BARRIER"
 TIMEOUT_S = 120.0
@@ -110,4 +110,4 @@ def hold(barrier: Barrier, place: str) -> None:
     """Wait at `place`, BEGIN or MARK, for the other processes of the benchmark, and print a failure to stderr."""
     problem = barrier.wait(place)
     if problem:
-        print(f"profiler-run: {problem}", file=sys.stderr)
+        say(problem)

@@ -16,7 +16,7 @@ LOG_FILE = "log.txt"
 def start_recording(
     folder: Path, options: str | None, words: Sequence[str], environment: Mapping[str, str], own_session: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start `profiler-run` with the arguments `words`; `options` are the Profiler's options as JSON. The run goes to
+    """Start `stepscope run` with the arguments `words`; `options` are the Profiler's options as JSON. The run goes to
     the existing `folder`, and what it prints to LOG_FILE there. With `own_session`, the process leads a POSIX session.
     """
     own = [f"--output={folder}", *([] if options is None else [f"--options={options}"])]
@@ -42,7 +42,3 @@ def read_log_end(log: Path) -> list[str]:
 
 def make_printable(line: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in line)
-
-
-def say(text: str) -> None:
-    print(f"profiler-run: {text}", file=sys.stderr, flush=True)

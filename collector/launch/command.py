@@ -1,4 +1,4 @@
-"""Read the command line of `profiler-run`, and do what it asks for: a recording, a benchmark, pairs or trials."""
+"""Read the command line of `stepscope run`, and do what it asks for: a recording, a benchmark, pairs or trials."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from collector.format.schema.errors import StepscopeError, UsageError
 from collector.launch.activation import activate, read_settings
-from collector.launch.launchers import find_launcher, wrap_workers
+from collector.launch.launchers import OLDER_COMMAND, find_launcher, wrap_workers
 from collector.launch.origin import PLAN_VARIABLE, watch_origin
 from collector.launch.script import Program, leave_out_python, run_program
-from collector.session.ending import note_exit
+from collector.session.ending import note_exit, say
 from collector.version import find_documents
 
 _USAGE = """%(prog)s [options] script.py [argument …]
@@ -39,10 +39,10 @@ _EXAMPLES = """examples:
 Documents: """
 
 
-def run_command(arguments: Sequence[str], program: str = "profiler-run") -> int:
-    """Run `profiler-run` under that name with these arguments; return its exit code, 2 after an error of ours. The script's exceptions
+def run_command(arguments: Sequence[str]) -> int:
+    """Run `stepscope run` with these arguments; return its exit code, 2 after an error of ours. The script's exceptions
     pass through."""
-    given = _parse(arguments, program)
+    given = _parse(arguments)
     try:
         if given.program is not None:
             given.program = leave_out_python(given.program)
@@ -54,14 +54,15 @@ def run_command(arguments: Sequence[str], program: str = "profiler-run") -> int:
             return _run_benchmark(given)
         _run_recorded(given)
     except StepscopeError as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        say(str(error))
         return 2
     return 0
 
 
-def _parse(arguments: Sequence[str], name: str = "profiler-run") -> argparse.Namespace:
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    typed = os.path.basename(sys.argv[0])
     parser = argparse.ArgumentParser(
-        name,
+        typed if typed == OLDER_COMMAND else "stepscope run",
         _USAGE,
         _ABOUT,
         f"{_EXAMPLES}{find_documents()}",
@@ -164,7 +165,7 @@ def _find_pair_problem(given: argparse.Namespace, has_program: bool) -> str:
 
 
 def _split(arguments: Sequence[str], valued: set[str]) -> tuple[list[str], list[str], bool]:
-    """Split the arguments into `profiler-run`'s own and the program's, which begin with the program's name. The third
+    """Split the arguments into our own and the program's, which begin with the program's name. The third
     value is True if the name follows `-m`, so it is a module's.
     """
     position = 0

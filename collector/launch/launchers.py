@@ -16,8 +16,10 @@ from pathlib import Path
 
 from collector.format.schema.errors import UsageError
 from collector.launch.script import Program
+from collector.session.ending import say
 
-_OWN_MODULE, _OWN_COMMAND = "collector.launch", "profiler-run"
+_OWN_MODULE = "collector.launch"
+OLDER_COMMAND = "profiler-run"
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def find_launcher(program: Program) -> Launcher | None:
 def wrap_workers(launcher: Launcher, program: Program, own_words: Sequence[str]) -> Program:
     """Return the launcher's command, in which the workers' command is wrapped unless it is already.
 
-    `own_words` are the options for profiler-run in the workers. Workers that are not run by Python stay unchanged, with
+    `own_words` are the options for `stepscope run` in the workers. Workers that are not run by Python stay unchanged, with
     a line on stderr. UsageError if the launcher is not installed.
     """
     # The command's own module takes no sub-command where `python -m` names the module of one.
@@ -66,13 +68,12 @@ def wrap_workers(launcher: Launcher, program: Program, own_words: Sequence[str])
     workers = read_workers(launcher, program)
     rest = _strip_first(launcher, program)
     if workers.unrecorded:
-        print(
-            f"profiler-run: workers started by {launcher.command} {workers.unrecorded} are not recorded; "
-            "let their own command begin with profiler-run",
-            file=sys.stderr,
+        say(
+            f"workers started by {launcher.command} {workers.unrecorded} are not recorded; "
+            "let their own command begin with `stepscope run`"
         )
         return Program(name, True, rest)
-    if workers.script == _OWN_MODULE or Path(workers.script).name == _OWN_COMMAND:
+    if Path(workers.script).name in (_OWN_MODULE, OLDER_COMMAND, "stepscope"):
         return Program(name, True, rest)
     own = rest[: len(rest) - len(workers.arguments) - 1]
     flags = own if workers.is_module else (*own, launcher.module_flag)
@@ -83,7 +84,7 @@ def wrap_workers(launcher: Launcher, program: Program, own_words: Sequence[str])
 def read_workers(launcher: Launcher, program: Program) -> Workers:
     """Return the workers that the launcher's command starts. UsageError if it is not installed, or starts no workers."""
     if importlib.util.find_spec(launcher.modules[0].partition(".")[0]) is None:
-        raise UsageError(f"{launcher.command} is not installed in the Python of profiler-run ({sys.executable})")
+        raise UsageError(f"{launcher.command} is not installed in the Python of stepscope ({sys.executable})")
     return launcher.parse(list(_strip_first(launcher, program)))
 
 
@@ -91,7 +92,9 @@ def _strip_first(launcher: Launcher, program: Program) -> tuple[str, ...]:
     first = () if program.is_module else launcher.first
     if program.arguments[: len(first)] != first:
         begin = " ".join((launcher.command, *first))
-        raise UsageError(f"only {begin} … starts workers that can be recorded; run other commands without profiler-run")
+        raise UsageError(
+            f"only {begin} … starts workers that can be recorded; run other commands without `stepscope run`"
+        )
     return program.arguments[len(first) :]
 
 

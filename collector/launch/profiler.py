@@ -1,4 +1,4 @@
-"""The Profiler with which `profiler-run` records a script that makes none. At the end it waits for the tables."""
+"""The Profiler with which `stepscope run` records a script that makes none. At the end it waits for the tables."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from collector.format.schema.wording import format_number_of
-from collector.session.ending import count_recorded, find_last_error
-from collector.session.profiler import Profiler, say
+from collector.session.ending import find_last_error, say
+from collector.session.profiler import Profiler
 
 
 class LaunchedProfiler(Profiler):
@@ -22,7 +22,7 @@ class LaunchedProfiler(Profiler):
             if self._recording.place.rank == 0 and to.absolute() != self.output_path.absolute():
                 held = format_number_of(steps, "step") if steps else "nothing"
                 say(
-                    f"profiler-run: the script makes a Profiler of its own, which records to {to}; "
+                    f"the script makes a Profiler of its own, which records to {to}; "
                     f"{held} {'were' if steps > 1 else 'was'} recorded to {self.output_path}"
                 )
         return True
@@ -35,30 +35,9 @@ class LaunchedProfiler(Profiler):
         if self._recording is not None:
             self._guard(self._recording.settle)
             self._stop_tracking()
-            self._guard(self._end)
+            self._guard(self._finish)
 
-    def _end(self) -> None:
-        assert self._recording is not None
-        problem = self._recording.finish()
-        if problem:
-            say(
-                f"profiler-run: the run in {self.output_path} is not complete: {problem}. The training is not affected."
-            )
-            return
-        self._guard(self._write_trace)
-        if self._recording.place.rank == 0:
-            rank = self._open_run().rank(0)
-            self._say(count_recorded(rank) if self._recording.context.steps.ended else self._recording.count_steps())
-        self._guard(self._tell_upload)
-        if self._recording.place.rank == 0:
-            self._guard(self._tell_verdict)
-
-    def _say(self, steps: str) -> None:
+    def _find_shown_path(self) -> Path:
         path = os.path.relpath(self.output_path)
-        if path.startswith("..") or os.getcwd() == os.path.sep:  # below / a path without its slash looks wrong
-            path = str(self.output_path)
-        say(
-            f"profiler-run: recorded {steps} in {path}{self._name_trace()}; "
-            f"show them with: profiler-server --summary-base-dir {os.path.dirname(path) or '.'}"
-        )
-        self._tell_losses()
+        # Below / a path without its slash looks wrong.
+        return self.output_path if path.startswith("..") or os.getcwd() == os.path.sep else Path(path)

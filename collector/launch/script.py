@@ -65,11 +65,11 @@ def leave_out_python(program: Program) -> Program:
     words = program.arguments[is_module:]
     if path is None or not _is_this_python(path):
         raise UsageError(
-            f"{program.name} is another Python than {sys.executable}; in it: {program.name} -m collector.launch …"
+            f"{program.name} is another Python than {sys.executable}; in it: {program.name} -m stepscope run …"
         )
     if not words or words[0].startswith("-"):
         raise UsageError(
-            "profiler-run records a script or, after -m, a module; with flags of Python: python -O -m collector.launch train.py"
+            "`stepscope run` records a script or, after -m, a module; with flags of Python: python -O -m stepscope run train.py"
         )
     return Program(words[0], is_module, words[1:])
 
@@ -103,8 +103,8 @@ def _load_file(program: Program) -> tuple[ModuleType, CodeType]:
 def _explain_unread(name: str, error: OSError) -> str:
     if shutil.which(name) and not os.path.exists(name):
         return (
-            f"{name} is a command, not a script; put profiler-run behind it, before the script: "
-            f"{name} … profiler-run train.py"
+            f"{name} is a command, not a script; put `stepscope run` behind it, before the script: "
+            f"{name} … stepscope run train.py"
         )
     return f"the script {name} cannot be read ({error.strerror or error}); give the path of a Python file"
 
@@ -155,7 +155,7 @@ def _compile(source: bytes, path: str) -> CodeType:
 
 
 def _set_first_path(folder: str) -> None:
-    """Put the script's folder first on sys.path, as Python does, in place of `profiler-run`'s folder."""
+    """Put the script's folder first on sys.path, as Python does, in place of `stepscope run`'s folder."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder
 

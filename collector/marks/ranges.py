@@ -190,9 +190,9 @@ def record(name: str) -> Block:
     Do not use ranges inside functions compiled by torch.compile, where a range breaks the graph. Mark the call of the
     compiled function instead. With a CUDA device, ranges of coroutines that interleave have no useful device time.
 
-    >>> with collector.record("augment"):
+    >>> with stepscope.record("augment"):
     ...     images = augment(images)
-    >>> @collector.record("evaluate")
+    >>> @stepscope.record("evaluate")
     ... def evaluate(model): ...
     """
     block = _blocks.get(name)
@@ -211,8 +211,8 @@ def push_range(name: str, batch_idx: int | None = None) -> None:
     With `batch_idx` the range is a batch, whose items `pop_range` may count. Raise RangeError if the name is no text,
     or the batch is no number from 0 on.
 
-    >>> collector.push_range("inference", batch_idx=3)
-    >>> collector.pop_range(total_items=32)
+    >>> stepscope.push_range("inference", batch_idx=3)
+    >>> stepscope.pop_range(total_items=32)
     """
     outlet = outlets.current
     if outlet is None:

@@ -106,7 +106,7 @@ class Stage:
             self._outer._go_on()
 
     def wait_input(self) -> AbstractContextManager[None]:
-        """Return a block whose time is a wait for the stage's input. Queues of `collector.queue` need no such block."""
+        """Return a block whose time is a wait for the stage's input. Queues of `stepscope.queue` need no such block."""
         return self._wait(INPUT_WAIT)
 
     def wait_output(self) -> AbstractContextManager[None]:
@@ -177,13 +177,13 @@ def stage(name: str, replica: int | None = None, items: int = 1) -> Stage:
     """Mark the work of one stage of your own pipeline on one item, or on `items` items.
 
     `replica` numbers the threads or processes that run the same stage; without it each thread is a replica. Waits on
-    queues watched by `collector.queue` are not work: a `get` before or inside the block waits for input, a `put` inside
+    queues watched by `stepscope.queue` are not work: a `get` before or inside the block waits for input, a `put` inside
     or after the block waits for output. On the training thread, the stages read, load, fetch, decode, transform,
     augment, collate and input are data wait of the step. Raise UsageError if the name is no text, or the replica is no
     number from 0 on.
 
     >>> for path in iter(paths.get, None):
-    ...     with collector.stage("decode", replica=i):
+    ...     with stepscope.stage("decode", replica=i):
     ...         image = decode(path)
     ...     images.put(image)
     """

@@ -96,7 +96,7 @@ def queue(name: str, q: Any, capacity: int | None = None) -> WatchedQueue:
     holds, 0 for no limit; the default is the limit of `q`. The depth is sampled each time an item is requested. Raise
     UsageError if `q` is no queue.
 
-    >>> frames = collector.queue("frames", queue.Queue(maxsize=16))
+    >>> frames = stepscope.queue("frames", queue.Queue(maxsize=16))
     """
     if not isinstance(name, str) or not name:
         raise UsageError(f"queue() takes the name of a queue first, not {name!r}")
@@ -143,7 +143,7 @@ def watch(iterable: Iterable[T], name: str = "") -> Watched[T]:
     recorded, on the training thread. A DataLoader needs no `watch`, not even inside the iterable if it runs on that
     thread. Raise UsageError if the argument is not iterable, or the name is no text.
 
-    >>> for batch in collector.watch(read_batches()):
+    >>> for batch in stepscope.watch(read_batches()):
     ...     train(batch)
     """
     if not isinstance(name, str):

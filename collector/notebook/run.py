@@ -60,7 +60,7 @@ class Run(files.Run):
 
         Columns: trace_id, span_id, parent_span_id, start, end, dur, cat, name, process, thread, device, stream, step,
         operator_index (of host operators, by start), launched_by; nullable integers are Int64. `categories` is one or
-        several of `collector.notebook.frames.CATEGORIES`, `activities` "cpu", "device" or both, `steps` a number or
+        several values of `cat`, `activities` "cpu", "device" or both, `steps` a number or
         (first, last). OptionError names an unknown value, TableBrokenError the damaged file.
 
         >>> run.spans(categories="kernel").groupby("name").dur.sum()
@@ -141,7 +141,7 @@ class Run(files.Run):
         events.
 
         `workers` selects DataLoader workers by number; the numbers stay the same. Without `workers`, the trace also
-        carries the tables of its ranks, from which `profiler-server import` restores them. A path that ends in .gz is
+        carries the tables of its ranks, from which `stepscope import` restores them. A path that ends in .gz is
         compressed. RunNotFoundError or OptionError for a rank or worker that does not exist; OutputError if the file
         cannot be written, and then no file is left.
         """
@@ -224,14 +224,14 @@ class Run(files.Run):
 
 
 def open_run(path: str | Path, base_dir: str | Path | None = None) -> Run:
-    """Open the run at a path: the directory that holds `profiler/`, `profiler/` itself, or a file of `profiler-server
+    """Open the run at a path: the directory that holds `profiler/`, `profiler/` itself, or a file of `stepscope
     pack`, which is unpacked into a private temporary folder until Python ends.
 
     With a `base_dir`, the path may also be the id or name of a run in this folder, as in the commands. Raises
     RunNotFoundError if no run matches, or if several runs have the name (the message lists their ids); LinkedRunError
     if a link lies inside; NewerSchemaError or TableBrokenError if the manifest or the file cannot be read.
 
-    >>> collector.open_run("digits", base_dir="runs")
+    >>> stepscope.open_run("digits", base_dir="runs")
     """
     run = Run(files.find_folder(path, base_dir))
     run.manifest  # noqa: B018  fail here, not at the first use

@@ -122,7 +122,7 @@ def describe_ranges(ranges: pa.Table) -> str:
     rows.sort(key=lambda row: -row["duration_ns"])
     columns = {"name": "path", "count": "rows", "failed": "failed"}
     columns |= {"host ms": "duration_ns", "device ms": "device_ns", "items": "total_items"}
-    nothing = "No ranges were recorded: mark them with collector.record(name) or push_range and pop_range."
+    nothing = "No ranges were recorded: mark them with stepscope.record(name) or push_range and pop_range."
     return _render("Ranges by host time.", columns, rows, nothing)
 
 

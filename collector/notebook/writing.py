@@ -43,7 +43,7 @@ def write_trace(spans: Any, path: str | os.PathLike[str]) -> int:
     Takes a pandas frame or an Arrow table. A path that ends in .gz is compressed. OptionError for a frame that lacks
     start, dur or name; OutputError for a path that cannot be written, and then no file is left.
 
-    >>> collector.write_trace(run.spans(categories="kernel", steps=(10, 12)), "kernels.json.gz")
+    >>> stepscope.write_trace(run.spans(categories="kernel", steps=(10, 12)), "kernels.json.gz")
     """
     with replacing(Path(path)) as sink:
         return _write(EventWriter(sink), _read_frame(spans), {"metadata": {"producer": "Stepscope"}})

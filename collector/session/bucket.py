@@ -49,14 +49,14 @@ class Bucket:
             return f"the run is in {self.spool}: {self.url} is lost when this process ends; {kept}"
         ledger = self._wait(patience_s)
         if ledger.is_done:
-            return f"the run is in {self.url}, too; to look at it there: profiler-server --summary-base-dir {split_url(self.url)[0]}"
+            return f"the run is in {self.url}, too; to look at it there: stepscope serve {split_url(self.url)[0]}"
         missing = list_missing(self._rank_folder, ledger)
         size_mib = sum(size for size, _ in missing.values()) / (1 << 20)
         what = f"{format_number_of(len(missing), 'file')} ({size_mib:.1f} MiB)" if missing else "the end of it"
         reason = self._problem or ledger.problem or "it takes longer"
         going_on = "" if self._has_given_up(ledger) else "; the upload goes on by itself"
         url = f"{self.url}-{time.strftime('%Y%m%d-%H%M%S')}" if ledger.is_taken else self.url
-        command = f"profiler-server upload {shlex.quote(str(self.spool))} {shlex.quote(url)}"
+        command = f"stepscope upload {shlex.quote(str(self.spool))} {shlex.quote(url)}"
         return (
             f"{what} of rank {self._rank_folder.name.removeprefix('rank_')} not in {self.url} yet: {reason}"
             f"{going_on}. The run is in {self.spool}; to complete the upload: {command}"

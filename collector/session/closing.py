@@ -39,7 +39,7 @@ def judge_briefly(run_path: Path, world_size: int = 1, html: Path | None = None)
     judging takes too long or the job has several ranks, the only line is the command that prints the verdict. A job
     holds its devices until its last rank has ended, and the tables of one rank give no verdict on the others.
     """
-    later = f"for the verdict: profiler-server report --brief {shlex.quote(str(run_path))}"
+    later = f"for the verdict: stepscope report --brief {shlex.quote(str(run_path))}"
     if (
         os.environ.get(VARIABLE) == "0"
         or importlib.util.find_spec(SERVER) is None

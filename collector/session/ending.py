@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from collector.format.schema.facts import UNTOLD
 from collector.format.schema.wording import format_number_of
 from collector.sidecar.coverage_warnings import INPUT_UNSEEN, STEPS_LOST, STEPS_UNSEEN
 
-if TYPE_CHECKING:  # profiler-run imports this before the script, which must not wait for pyarrow
+if TYPE_CHECKING:  # `stepscope run` imports this before the script, which must not wait for pyarrow
     from collector.format.run import RankRun
 
 MOST_CHARACTERS = 200
@@ -70,6 +71,13 @@ def spell_end(ended_by: str, steps: int) -> str:
     if ended_by == UNTOLD:
         return f"The script left before analyse(), {when}: at its last line or by sys.exit()."
     return f"The script was ended {when} by {ended_by}"
+
+
+def say(text: str) -> None:
+    """Print a line on stderr, unless the script has closed it or taken it away: print() would write to stdout then."""
+    if sys.stderr is not None:
+        with contextlib.suppress(Exception):
+            sys.stderr.write(f"stepscope: {text}\n")
 
 
 def count_recorded(rank: RankRun) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import html
 import logging
 import multiprocessing
@@ -11,7 +10,6 @@ import multiprocessing.process
 import multiprocessing.util
 import os
 import shlex
-import sys
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +31,7 @@ from collector.options import (
     parse_options,
 )
 from collector.session.closing import judge_briefly
-from collector.session.ending import count_recorded, describe_error, find_last_error, find_missing
+from collector.session.ending import count_recorded, describe_error, find_last_error, find_missing, say
 from collector.session.recording import Recording
 from collector.session.trace_path import split_path, write_trace
 from collector.session.tracking import Tracking, open_tracking
@@ -222,7 +220,7 @@ class Profiler:
         problem = self._recording.finish()
         self._forget()
         if problem:
-            say(f"stepscope: the run in {self.output_path} is not complete: {problem}. The training is not affected.")
+            say(f"the run in {self.output_path} is not complete: {problem}. The training is not affected.")
             return
         self._guard(self._write_trace)
         self._guard(self._tell_result)
@@ -258,11 +256,13 @@ class Profiler:
             self._tell_verdict()
 
     def _tell_where(self, steps: str) -> None:
-        say(
-            f"stepscope: {steps} recorded in {self.output_path}{self._name_trace()}; to look at them: "
-            f"profiler-server --summary-base-dir {shlex.quote(str(self.output_path.parent))}"
-        )
+        path = self._find_shown_path()
+        where = f"stepscope serve {shlex.quote(str(path.parent))}"
+        say(f"recorded {steps} in {path}{self._name_trace()}; to look at them: {where}")
         self._tell_losses()
+
+    def _find_shown_path(self) -> Path:
+        return self.output_path
 
     def _tell_verdict(self) -> None:
         if self._tracking is not None:
@@ -282,7 +282,7 @@ class Profiler:
         is_whole = self._tracking is not None and self._tracking.await_ranks(world_size)
         lines = judge_briefly(run.path, 1 if is_whole else world_size, report)
         for line in lines:
-            say(f"stepscope: {line}")
+            say(line)
         return lines
 
     def _stop_tracking(self) -> None:
@@ -306,12 +306,12 @@ class Profiler:
 
             text = self._bucket.describe_end()
             if text and speaks_for_host(self._recording.place.rank):
-                say(f"stepscope: {text}")
+                say(text)
 
     def _tell_losses(self) -> None:
         with log_failure("what was lost is not known", level=logging.DEBUG):
             for loss in find_missing(self._open_run().rank(0)):
-                say(f"stepscope: {loss}")
+                say(loss)
 
     def __enter__(self) -> Profiler:
         if not self._is_elsewhere() and self._state == "new":
@@ -329,12 +329,12 @@ class Profiler:
         if _live is not None and _live is not self and _live._is_live() and not _live._give_way(self.output_path):
             raise SessionError(
                 f"a Profiler is already recording to {_live.output_path}; call its analyse() before making another "
-                "(if you no longer hold it: collector.active_profiler().analyse())"
+                "(if you no longer hold it: stepscope.active_profiler().analyse())"
             )
 
     def _give_way(self, to: Path) -> bool:
-        """Return whether this Profiler has ended itself for a new one that records to `to`. Only that of profiler-run
-        does so."""
+        """Return whether this Profiler has ended itself for a new one that records to `to`. Only that of
+        `stepscope run` does so."""
         return False
 
     def _open(self) -> None:
@@ -349,7 +349,7 @@ class Profiler:
             if self._recording.place.set_aside is not None:
                 place = self._recording.place
                 which = f"attempt {place.continued} of this job" if place.continued else "the earlier run"
-                say(f"stepscope: {which} in {self.output_path} was moved to {place.set_aside}")
+                say(f"{which} in {self.output_path} was moved to {place.set_aside}")
             if self._bucket is not None:
                 self._bucket.start(self._recording.place.rank_folder)
 
@@ -358,7 +358,7 @@ class Profiler:
         _log.debug("stepscope: could not start", exc_info=error)
 
     def _fall_silent(self, reason: str) -> None:
-        say(f"stepscope: nothing is recorded: {reason}. The training is not affected.")
+        say(f"nothing is recorded: {reason}. The training is not affected.")
 
     def _guard(self, action: Any) -> None:
         def fail(error: Exception) -> None:
@@ -392,7 +392,7 @@ class Profiler:
             if self._recording.place.rank == 0:
                 self._tell_where(self._recording.count_steps())
                 if self._recording.found_nothing:
-                    say(f"stepscope: {NO_STEP_FOUND}")
+                    say(NO_STEP_FOUND)
             self._guard(self._tell_upload)
 
     def _note_end(self, error: BaseException | None, otherwise: str = "") -> None:
@@ -413,13 +413,6 @@ def _find_bucket(output_path: str | os.PathLike[str] | None) -> Bucket | None:
     from collector.storage.urls import is_url
 
     return Bucket(output_path) if is_url(output_path) else None
-
-
-def say(text: str) -> None:
-    # A script may have closed its stderr, or taken it away (print would write to stdout then): there is nobody to tell.
-    if sys.stderr is not None:
-        with contextlib.suppress(Exception):
-            sys.stderr.write(text + "\n")
 
 
 def active_profiler() -> Profiler | None:

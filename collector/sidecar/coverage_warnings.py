@@ -14,7 +14,7 @@ from collector.format.schema.layout import spell_recovery
 from collector.format.schema.manifest import Warn
 from collector.format.schema.wording import format_number_of, format_part, format_percent
 
-if TYPE_CHECKING:  # profiler-run imports this before the script, which must not wait for numpy
+if TYPE_CHECKING:  # `stepscope run` imports this before the script, which must not wait for numpy
     from collector.sidecar.steps.steady import Ints
 
 STEPS_LOST = "steps_lost"

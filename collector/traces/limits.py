@@ -29,10 +29,10 @@ class ReadLimits:
         if read_bytes > self.unpacked_bytes:
             raise TraceError(
                 f"{path} unpacks to more than {self.unpacked_bytes / (1 << 30):,.3g} GiB, the limit of an import; "
-                "record fewer steps, or raise it: profiler-server import --limit-gib"
+                "record fewer steps, or raise it: stepscope import --limit-gib"
             )
         if self.deadline_s is not None and time.monotonic() > self.deadline_s:
             raise TraceError(
                 f"{path} takes longer than {self.seconds / 60:,.3g} min to import, the limit; "
-                "record fewer steps, or raise it: profiler-server import --limit-minutes"
+                "record fewer steps, or raise it: stepscope import --limit-minutes"
             )

@@ -1,4 +1,4 @@
-"""Sub-commands of `profiler-server`, one file each, which declares NAME, EXAMPLE and `command`. No list names them.
+"""Sub-commands of `stepscope`, one file each, which declares NAME, EXAMPLE and `command`. No list names them.
 
 Slow imports are inside functions, so that `--help` and a wrong argument get an answer at once. Must not import another
 command; shared code is in this file.

@@ -1,4 +1,4 @@
-"""`profiler-server mcp`: the runs below a folder for an assistant, by the Model Context Protocol."""
+"""`stepscope mcp`: the runs below a folder for an assistant, by the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collector.format.schema.errors import UsageError
 from profiler_server.commands import BaseDir, find_base_dir
 
 NAME = "mcp"
-EXAMPLE = "profiler-server mcp --summary-base-dir runs"
+EXAMPLE = "stepscope mcp --summary-base-dir runs"
 
 
 def command(

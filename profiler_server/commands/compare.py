@@ -1,4 +1,4 @@
-"""`profiler-server compare`: where the step changed from one run to others, and the gate over two lists of runs."""
+"""`stepscope compare`: where the step changed from one run to others, and the gate over two lists of runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from profiler_server.analysis.compare.run_times import RunTimes
 
 NAME = "compare"
-EXAMPLE = "profiler-server compare runs/new --against runs/base --gate --max-slowdown 3%"
+EXAMPLE = "stepscope compare runs/new --against runs/base --gate --max-slowdown 3%"
 MOST_LIKE = 100
 RUNS = "A run, by its path or name, or a folder of runs."
 
@@ -93,7 +93,7 @@ def check_words(words: list[str]) -> None:
     if folder is not None:
         raise UsageError(
             f"{folder} is a folder of runs. To compare lists, name the new ones first: "
-            f"profiler-server compare {words[1]} --against {words[0]} --gate"
+            f"stepscope compare {words[1]} --against {words[0]} --gate"
         )
 
 
@@ -102,7 +102,7 @@ def refuse_gate(count: int, asked: object) -> None:
     if asked:
         raise UsageError(
             f"the gate judges new runs against old ones; {count} runs were given without --against, "
-            "so write: profiler-server compare NEW… --against OLD… --gate"
+            "so write: stepscope compare NEW… --against OLD… --gate"
         )
 
 

@@ -1,4 +1,4 @@
-"""`profiler-server demo`: record a real training run, then show it, so that a user sees the pages without a script."""
+"""`stepscope demo`: record a real training run, then show it, so that a user sees the pages without a script."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from profiler_server.commands import BaseDir, find_base_dir
 from profiler_server.settings import Settings
 
 NAME = "demo"
-EXAMPLE = "profiler-server demo --port 8081"
+EXAMPLE = "stepscope demo --port 8081"
 DEFAULT_BASE = Path("stepscope-demo")
 
 

@@ -1,4 +1,4 @@
-"""`profiler-server export`: the timeline as a trace file, or the sampled stacks as a flame graph."""
+"""`stepscope export`: the timeline as a trace file, or the sampled stacks as a flame graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
 from profiler_server.format import format_number_of
 
 NAME = "export"
-EXAMPLE = "profiler-server export runs/digits --output digits.json.gz --steps 10-12"
+EXAMPLE = "stepscope export runs/digits --output digits.json.gz --steps 10-12"
 
 
 def command(

@@ -1,4 +1,4 @@
-"""`profiler-server import`: make runs of trace files."""
+"""`stepscope import`: make runs of trace files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME = "import"
 _LIMITS = ReadLimits()
 _IMPORT_FRAC = 0.97
 """Share of the progress bar for importing. The rest is for reading the ranks of a very large run in advance."""
-EXAMPLE = "profiler-server import trace.json.gz --summary-base-dir runs"
+EXAMPLE = "stepscope import trace.json.gz --summary-base-dir runs"
 
 
 def command(
@@ -70,7 +70,7 @@ def command(
     if base is None:
         raise UsageError("import needs --summary-base-dir DIR, the folder that the run is put into")
     if find_mirror(base.resolve()) is not None:
-        raise UsageError("import puts a run into a folder of this machine; `profiler-server upload` copies it to a URL")
+        raise UsageError("import puts a run into a folder of this machine; `stepscope upload` copies it to a URL")
     chosen = choose_name(base, traces, name)
     workers = choose_workers(traces, jobs, dask)
     with unwind_at_signals(tell_ended), show_progress(f"Importing {chosen}") as on_progress:

@@ -1,4 +1,4 @@
-"""`profiler-server pack`: a whole run in one file."""
+"""`stepscope pack`: a whole run in one file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collector.format.schema.errors import OutputError
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
 
 NAME = "pack"
-EXAMPLE = "profiler-server pack runs/digits -o digits.stepscope"
+EXAMPLE = "stepscope pack runs/digits -o digits.stepscope"
 
 
 def command(

@@ -1,4 +1,4 @@
-"""`profiler-server recover`: make tables of what a killed run left, and name the damaged tables."""
+"""`stepscope recover`: make tables of what a killed run left, and name the damaged tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collector.format.run import RankRun
 
 NAME = "recover"
-EXAMPLE = "profiler-server recover runs/digits"
+EXAMPLE = "stepscope recover runs/digits"
 _OUTCOMES = {
     "recovered": "its tables are made of what it left",
     "complete": "its tables were complete already",

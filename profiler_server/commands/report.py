@@ -1,4 +1,4 @@
-"""`profiler-server report`: the content of the pages, as text or JSON."""
+"""`stepscope report`: the content of the pages, as text or JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from profiler_server.report import Reporting
 
 NAME = "report"
-EXAMPLE = "profiler-server report runs/digits"
+EXAMPLE = "stepscope report runs/digits"
 PATIENCE_S = 30.0
 """Time limit for reading new runs of a base directory for the history, s."""
 

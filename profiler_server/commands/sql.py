@@ -1,4 +1,4 @@
-"""`profiler-server sql`: query the tables of a run."""
+"""`stepscope sql`: query the tables of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import duckdb
 
 NAME = "sql"
-EXAMPLE = "profiler-server sql runs/digits \"select step, duration_ns from steps where kind = 'train'\""
+EXAMPLE = "stepscope sql runs/digits \"select step, duration_ns from steps where kind = 'train'\""
 SHOWN_ROWS = 10_000
 LIMIT_S = 5.0
 BATCH_ROWS = 10_000

@@ -1,4 +1,4 @@
-"""`profiler-server top`: a run that records, on the terminal: its phases, queues and advice, until it ends.
+"""`stepscope top`: a run that records, on the terminal: its phases, queues and advice, until it ends.
 
 It reads what the recorder wrote to the run, so it costs the training nothing; it runs at a low priority.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collector.format.run import RankRun, Run
 
 NAME = "top"
-EXAMPLE = "profiler-server top runs/digits"
+EXAMPLE = "stepscope top runs/digits"
 REFRESH_S = 1.0
 JUDGED_S = 30.0
 """Time between two judgements of a run that records: each reads all of its steps."""

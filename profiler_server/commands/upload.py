@@ -1,4 +1,4 @@
-"""`profiler-server upload`: copy a run to a URL, or the remaining files after an upload that was cut off."""
+"""`stepscope upload`: copy a run to a URL, or the remaining files after an upload that was cut off."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collector.storage.uploading import RankUpload
 
 NAME = "upload"
-EXAMPLE = "profiler-server upload profiler_spool/bucket/runs/a s3://bucket/runs/a"
+EXAMPLE = "stepscope upload profiler_spool/bucket/runs/a s3://bucket/runs/a"
 
 
 def command(

@@ -183,6 +183,6 @@ def count_slices(rank: RankRun) -> int:
 
 def explain_too_large(rank: RankRun, slices: int) -> str:
     return (
-        f"{slices:,} slices are not summed beside a page; `profiler-server report {rank.run_path}` does it, "
+        f"{slices:,} slices are not summed beside a page; `stepscope report {rank.run_path}` does it, "
         "which takes minutes and gigabytes of memory."
     )

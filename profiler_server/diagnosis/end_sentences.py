@@ -151,7 +151,7 @@ def say_attempts(lines: Sequence[AttemptLine]) -> str:
 def spell_reports(lines: Sequence[AttemptLine]) -> list[str]:
     """Return one line per other attempt that failed: its number and the command that prints its report."""
     return [
-        f"Attempt {line.number}: profiler-server report {shlex.quote(str(line.path))}"
+        f"Attempt {line.number}: stepscope report {shlex.quote(str(line.path))}"
         for line in lines
         if line.text and not line.is_this
     ]

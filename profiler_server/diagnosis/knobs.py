@@ -1,7 +1,7 @@
 """The settings of a training that can be changed from outside, each in one place: what it affects, its value, and
 values to try.
 
-A change can gain at most the share of the step that the setting affects. `profiler-run --try` tries the changes in the
+A change can gain at most the share of the step that the setting affects. `stepscope run --try` tries the changes in the
 order of these shares. For some changes a rule predicts the step. Any other change, if it is to a value that is usually
 best, is worth a look. The texts on such changes are in `words/texts/knobs.txt`.
 """

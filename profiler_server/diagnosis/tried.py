@@ -1,4 +1,4 @@
-"""Gains that `profiler-run --try` measured. They replace the figures of a suggestion whose change was tried on the same
+"""Gains that `stepscope run --try` measured. They replace the figures of a suggestion whose change was tried on the same
 script.
 
 Trials lie beside the runs of the script, or in the folder of a run. Others may have written these files, so odd values

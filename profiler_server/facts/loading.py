@@ -242,7 +242,7 @@ class Choices:
 class Loading:
     """The supply of batches by one DataLoader. `loader` is None for a run without a DataLoader.
 
-    `watched` is the iterable given to `collector.watch` instead of a DataLoader, else None. `readiness` has one
+    `watched` is the iterable given to `stepscope.watch` instead of a DataLoader, else None. `readiness` has one
     entry per queue, in the order in which a batch passes them. `batches` is None if the work on batches was not
     recorded. `transforms` are names of transforms with their share of all transforms' work. `wait_ns` is the wait
     for batches in a regular step, `mean_wait_ns` in the mean step."""

@@ -138,7 +138,7 @@ def _render_ranks(ranks: list[dict[str, Any]], run: Run, rank: int | None) -> li
     if rank is not None or len(found) == len(run.ranks):
         return found
     more = format_number_of(len(run.ranks) - len(found), "more rank")
-    return [*found, f"{more}: profiler-server report RUN --rank N describes one, --json all."]
+    return [*found, f"{more}: stepscope report RUN --rank N describes one, --json all."]
 
 
 def _render_rank(rank: dict[str, Any], run: Run) -> str:

@@ -191,7 +191,7 @@ def _write_ranks(writer: EventWriter, ranks: list[RankRun], choice: _Choice) -> 
     if failed and len(failed) == len(ranks):
         raise failed[0]
     if not found_steps and not failed:
-        raise OptionError("none of the steps asked for is in the run; see `profiler-server report` for those that are")
+        raise OptionError("none of the steps asked for is in the run; see `stepscope report` for those that are")
     return exports, left_out
 
 

@@ -63,9 +63,9 @@ RECIPES = Path(__file__).parents[2] / "examples/ci"
 
 def find_command(name: str) -> list[str]:
     """Return the words of the one line that records pairs."""
-    found: list[str] = re.findall(r"profiler-run --pairs .*", (RECIPES / name).read_text(encoding="utf-8"))
+    found: list[str] = re.findall(r"stepscope run --pairs .*", (RECIPES / name).read_text(encoding="utf-8"))
     (line,) = found
-    return shlex.split(line, comments=True)[1:]
+    return shlex.split(line, comments=True)[2:]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ NAMES_MODULE = re.compile(r"collector\.[\w.]+|profiler_server(\.[\w.]+)?")
 # Room -> rooms that it may import. The longest matching prefix decides which room a module is in.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "stepscope": ("collector",),
+    "stepscope.__main__": ("profiler_server.entry",),
     "collector.format.schema": ("collector.format.phases", "collector.format.switches", "collector.format.words"),
     "collector.format.switches": (),
     "collector.format.words": (),

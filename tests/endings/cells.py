@@ -12,7 +12,7 @@ STEPS = 12
 """The step after which a job ends."""
 
 Door = Literal["bare", "run", "script"]
-"""Recorded by `profiler-run`, by a `Profiler` in the script, or not at all."""
+"""Recorded by `stepscope run`, by a `Profiler` in the script, or not at all."""
 Load = Literal["idle", "busy"]
 LOADS: tuple[Load, ...] = ("idle", "busy")
 """busy: a loop for each core and one more."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tests.endings.cells import STEPS, Cell
 from tests.endings.trial import Trial
 
-_OURS = ("stepscope:", "profiler-run:")
+_OURS = "stepscope:"
 _CHANGING = (
     (re.compile(r"\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d([.,]\d+)?"), "<time>"),
     (re.compile(r"\b([EWIF])\d{4} \d\d:\d\d:\d\d\.\d+( \d+)?"), r"\1 <time>"),

@@ -20,7 +20,7 @@ TRACEBACK = """Traceback (most recent call last):
 ValueError: planted
 """
 TRIAL = Trial("bare", code=1, end_s=1.0, out=OUT, err=TRACEBACK, bytes={"checkpoint.0.pt": "aa"})
-RECORDED = dataclasses.replace(TRIAL, door="run", err="stepscope: 12 steps recorded in <trial>/run\n" + TRACEBACK)
+RECORDED = dataclasses.replace(TRIAL, door="run", err="stepscope: recorded 12 steps in <trial>/run\n" + TRACEBACK)
 
 
 def make_cell(kind: str = "plain", way: str = "exception") -> Cell:

@@ -15,7 +15,7 @@ from collector.format.schema import errors
 
 _HEAD = """# What scripts call
 
-`from collector import …`. This page is made from the docstrings (`python -m tests.support.api_document docs/reference/api.md`); a
+`from stepscope import …`. This page is made from the docstrings (`python -m tests.support.api_document docs/reference/api.md`); a
 test fails when it is stale. Times are integers in nanoseconds unless a name says otherwise. A call raises what its entry
 names and nothing else; what goes wrong while recording never reaches the training.
 """

@@ -1,4 +1,4 @@
-"""Commands of `profiler-server` in the process of a test."""
+"""Commands of `stepscope` in the process of a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from profiler_server import cli
 def run_command(*words: object) -> int:
     """Run a command and return its exit code; what it prints goes where the test's own output goes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["profiler-server", *map(str, words)])
+        patch.setattr(sys, "argv", ["stepscope", *map(str, words)])
         try:
             cli.main()
         except SystemExit as ended:

@@ -34,7 +34,7 @@ _OPTIONS = """# Options
 {note}
 ## `Profiler`
 
-`Profiler(output_path, option=value, …)`, or as JSON in `profiler-run --options` and `PROFILER_OPTIONS`. The column
+`Profiler(output_path, option=value, …)`, or as JSON in `stepscope run --options` and `PROFILER_OPTIONS`. The column
 “important” holds the default under `level="important"`, where it differs. [Record a training](../how-to/record.md) has
 the variables of the environment.
 
@@ -102,7 +102,7 @@ _TAKES = {
 def _describe_run() -> Iterator[str]:
     parser = argparse.ArgumentParser()
     _add_options(parser)
-    yield "## `profiler-run`\n\nAlso `stepscope run`. Options stand before the script.\n"
+    yield "## `stepscope run`\n\nOptions stand before the script.\n"
     yield "| option | meaning |\n|---|---|"
     for action in parser._actions[1:]:
         value = f" {action.metavar}" if action.nargs != 0 else ""
@@ -112,12 +112,12 @@ def _describe_run() -> Iterator[str]:
 
 def _describe_server() -> Iterator[str]:
     if not cli.app.registered_commands:
-        cli.register_commands("profiler-server")
+        cli.register_commands()
     group: Any = typer.main.get_command(cli.app)
-    yield from _describe_command("profiler-server", group)
+    yield from _describe_command("stepscope serve", group)
     for name, command in group.commands.items():
-        if not command.hidden:
-            yield from _describe_command(f"profiler-server {name}", command)
+        if not command.hidden and name not in cli.SHORT:
+            yield from _describe_command(f"stepscope {name}", command)
 
 
 def _describe_command(name: str, command: Any) -> Iterator[str]:

@@ -113,7 +113,7 @@ def run(tmp_path: Path) -> Run:
 
 def test_the_advice_about_a_slow_rank_names_a_command_that_shows_its_suggestions(run: Run) -> None:
     (about,) = [entry for entry in build_report(run)["suggestions"] if entry["rule"] == "slow_rank_loader"]
-    assert about["change"] == "profiler-server report RUN --rank 1"
+    assert about["change"] == "stepscope report RUN --rank 1"
 
 
 def test_each_form_of_a_report_is_of_the_rank_that_was_asked_for(run: Run) -> None:
@@ -138,6 +138,6 @@ def test_of_many_ranks_those_are_described_that_matter(tmp_path: Path) -> None:
     text = render_text(build_report(run), run)
     described = re.findall(r"^(Rank \d+):", text, re.MULTILINE)
     assert described == ["Rank 0", "Rank 5"]
-    assert "6 more ranks: profiler-server report RUN --rank N" in text
+    assert "6 more ranks: stepscope report RUN --rank N" in text
     alike = open_run(build_ranks(tmp_path / "alike", 4))
     assert render_text(build_report(alike), alike).count("\nRank ") == 4

@@ -41,7 +41,7 @@ def job(tmp_path: Path) -> Path:
 def test_the_report_names_the_attempts_and_where_the_one_that_failed_is_reported(job: Path) -> None:
     report = build_report(open_run(job))
     text = render_text(report, open_run(job))
-    command = f"Attempt 1: profiler-server report {job / FIRST}"
+    command = f"Attempt 1: stepscope report {job / FIRST}"
     assert f"\n\nAttempt 2 of 2; {TOLD}.\n{command}\n\n" in text
     assert text.split("\n\n")[1].startswith("Compute-bound: ")
     found = report["attempts"]
@@ -71,13 +71,13 @@ def test_an_attempt_without_a_step_says_first_how_the_one_before_it_ended(
             layout.table_file(layout.rank_path(job, rank), table).unlink(missing_ok=True)
     first = f"Attempt 2 of 2; {TOLD}. In this attempt: Ranks 0, 1 failed in communication before the first step"
     assert write_brief(open_run(job))[0].startswith(first)
-    monkeypatch.setattr("sys.argv", ["profiler-server", "report", str(job)])
+    monkeypatch.setattr("sys.argv", ["stepscope", "report", str(job)])
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
     said = capsys.readouterr().out
     assert said.split("\n\n")[1].startswith(first)
-    assert f"Attempt 1: profiler-server report {job / FIRST}" in said
+    assert f"Attempt 1: stepscope report {job / FIRST}" in said
     assert Asker(job.parent).ask("/runs/job/").text.count(TOLD[len("attempt 1 ") :]) >= 2
 
 

@@ -1,4 +1,4 @@
-"""`profiler-server`: exit codes, one line on stderr, what it prints. Each command is once a process of its own."""
+"""`stepscope`: exit codes, one line on stderr, what it prints. Each command is once a process of its own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def start(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Complet
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command in this process: a process of its own takes two seconds for its imports."""
-    words = ["profiler-server", *map(str, arguments)]
+    words = ["stepscope", *map(str, arguments)]
     code: object = 0
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -197,7 +197,7 @@ def test_recover_says_that_damage_of_an_ended_run_stays(tmp_path: Path) -> None:
 def test_recover_makes_the_damaged_manifest_of_a_killed_rank_again(tmp_path: Path) -> None:
     build_killed(tmp_path / "killed")
     layout.rank_file(tmp_path / "killed", 0).write_text("{")
-    assert_refused(run("report", "killed", "--summary-base-dir", tmp_path), "is damaged", "profiler-server recover /")
+    assert_refused(run("report", "killed", "--summary-base-dir", tmp_path), "is damaged", "stepscope recover /")
     assert "its tables are made of what it left" in run("recover", "killed", "--summary-base-dir", tmp_path).stdout
     assert run("report", "killed", "--summary-base-dir", tmp_path).returncode == 0
 
@@ -281,7 +281,7 @@ def test_a_run_that_cannot_be_read_is_told_to_ci_systems_in_place_of_an_earlier_
 
 def test_two_folders_of_runs_are_told_how_to_compare_them(lists: Path) -> None:
     asked = run("compare", lists / "old", lists / "new", "--gate")
-    assert_refused(asked, f"profiler-server compare {lists / 'new'} --against {lists / 'old'} --gate")
+    assert_refused(asked, f"stepscope compare {lists / 'new'} --against {lists / 'old'} --gate")
 
 
 def test_a_limit_asks_for_a_verdict(lists: Path) -> None:
@@ -395,11 +395,11 @@ def test_recover_of_a_whole_run_changes_nothing(base: Path) -> None:
 
 
 def test_without_the_extra_server_one_line_says_what_to_install() -> None:
-    code = "import sys; sys.modules['typer'] = None; from profiler_server.__main__ import main; main()"
+    code = "import sys; sys.modules['typer'] = None; from profiler_server.entry import run_server; sys.exit(run_server())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == (
-        "profiler-server: typer is not installed; install the server with: pip install 'stepscope[server]'\n"
+        "stepscope: typer is not installed; install the server with: pip install 'stepscope[server]'\n"
     )
 
 

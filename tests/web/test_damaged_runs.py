@@ -49,7 +49,7 @@ def test_the_timeline_shows_what_is_left_with_a_notice(client: Asker) -> None:
 def test_a_crashed_run_that_was_assembled_is_not_sent_to_recovery_again(asker: Asker) -> None:
     text = asker.ask("/runs/crashed/").text
     assert "Everything that it recorded is shown." in text
-    assert "profiler-server recover" not in text
+    assert "stepscope recover" not in text
 
 
 def test_a_crashed_run_says_up_to_when_it_is_recorded_and_how_often_it_was_flushed(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_crashed_run_says_up_to_when_it_is_recorded_and_how_often_it_was_flush
 def test_pages_say_that_a_damaged_table_stays_lost(client: Asker, page: str) -> None:
     text = client.ask(f"/runs/hurt/{page}").text
     assert "and cannot be made again; the other tables of the run are not affected" in text
-    assert "profiler-server recover" not in text
+    assert "stepscope recover" not in text
 
 
 def test_pages_answer_head(client: Asker) -> None:

@@ -23,7 +23,7 @@ HOW_TO = Path(__file__).parents[2] / "docs/how-to"
 def read_commands(text: str) -> list[list[str]]:
     """Return the words of each command of ours in the shell blocks of a document."""
     blocks = "\n".join(re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-    lines = [line for line in blocks.splitlines() if line.startswith(("profiler-server", "stepscope"))]
+    lines = [line for line in blocks.splitlines() if line.startswith("stepscope")]
     return [shlex.split(line, comments=True)[1:] for line in lines]
 
 
@@ -68,7 +68,7 @@ def test_an_assistant_is_given_what_the_document_says(folder: Path) -> None:
     text = (HOW_TO / "assistants.md").read_text("utf-8")
     (block,) = re.findall(r"^```json\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     entry = json.loads(block)["mcpServers"]["stepscope"]
-    assert entry["command"] == "profiler-server"
+    assert entry["command"] == "stepscope"
     words = [word.replace("/path/to/runs", "runs") for word in entry["args"]]
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     said = [

@@ -130,5 +130,5 @@ def test_an_import_that_takes_too_much_memory_is_ended_and_says_so(
     imports = Imports(tmp_path, memory_bytes=200 << 20)
     ended = _wait(imports, _send(imports, "a"), "failed")
     assert "more than the 200 MiB of memory" in str(ended.error)
-    assert "profiler-server import" in str(ended.error)
+    assert "stepscope import" in str(ended.error)
     wait_for(lambda: not (tmp_path / UPLOAD_FOLDER).exists())

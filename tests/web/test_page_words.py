@@ -134,7 +134,7 @@ def test_no_page_tells_to_set_what_only_a_recorded_run_has(asker: Asker, run: st
         ("device-only/operators", "ProfilerActivity.CPU"),
         ("one-step/operators?group=kernels", "ProfilerActivity.CUDA"),
         ("job/ranks", "not through torch.distributed"),
-        ("usual/ranks", "profiler-server import a-folder-of-traces"),
+        ("usual/ranks", "stepscope import a-folder-of-traces"),
         ("usual/memory", "profile_memory=True"),
         ("one-step/operators?group=roofline", "record_shapes=True"),
     ],

@@ -23,7 +23,7 @@ def test_an_empty_base_shows_how_to_record_a_run(tmp_path: Path) -> None:
     text = Asker(tmp_path).ask("/").text
     assert "No run here yet" in text
     assert "from stepscope import Profiler" in text
-    assert f"profiler-server demo --summary-base-dir {tmp_path}" in text
+    assert f"stepscope demo --summary-base-dir {tmp_path}" in text
 
 
 def test_lists_names_states_and_figures(asker: Asker) -> None:

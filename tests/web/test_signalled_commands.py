@@ -28,7 +28,7 @@ os.replace = replace
 # Whoever started the tests may have had signals ignored.
 signal.signal(signal.SIGHUP, signal.SIG_IGN if {ignored!r} else signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.argv = ["profiler-server", *sys.argv[1:]]
+sys.argv = ["stepscope", *sys.argv[1:]]
 cli.main()
 """
 COMMANDS = {

@@ -1,4 +1,4 @@
-"""`profiler-server top`: a picture of a run that records, which ends with the run; one picture for a pipe."""
+"""`stepscope top`: a picture of a run that records, which ends with the run; one picture for a pipe."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def is_rank_name(name: str) -> bool:
 def spell_recovery(file: Path) -> str:
     """Return the recovery command for a file's run, ready to paste into a shell."""
     folders = [folder for folder in file.parents if folder.name == PROFILER_FOLDER]
-    return f"profiler-server recover {shlex.quote(str(folders[0].parent if folders else file.parent))}"
+    return f"stepscope recover {shlex.quote(str(folders[0].parent if folders else file.parent))}"
 
 
 def advise_on_manifest(file: Path) -> str:

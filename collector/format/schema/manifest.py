@@ -47,7 +47,7 @@ class Loader:
     """One DataLoader of the run, with the arguments that advice refers to. `id` is the `loader` column.
 
     `remade` is the number of similar DataLoaders that the script made later in place of this one. `watched` marks an
-    iterable given to `collector.watch`: such a loader is no DataLoader, so DataLoader arguments are unknown. For a
+    iterable given to `stepscope.watch`: such a loader is no DataLoader, so DataLoader arguments are unknown. For a
     watched iterable, `cpu_frac` is the share of the time in `next()` during which the training thread was on a
     processor. `reads_ahead` is true if the thread mostly waited in `next()` and other threads or processes existed that
     may make the items.

@@ -23,8 +23,9 @@ from collector.launch.benchmark.documents import (
 )
 from collector.launch.benchmark.figures import Tree
 from collector.launch.benchmark.gpus import CPU, Place, choose_places, hold_clocks
-from collector.launch.children import LOG_FILE, refuse_output, say, start_recording
+from collector.launch.children import LOG_FILE, refuse_output, start_recording
 from collector.launch.script import Program
+from collector.session.ending import say
 
 _LOOK_S = 0.02
 

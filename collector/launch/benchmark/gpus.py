@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.format.schema.errors import UsageError
+from collector.session.ending import say
 
 _READY = "ready"
 # Not by `-m`: Python warns of a module that its package has imported.
@@ -131,4 +132,4 @@ def _let_go(library: Any, handle: Any) -> None:
     try:
         library.nvmlDeviceResetGpuLockedClocks(handle)
     except library.NVMLError as error:
-        print(f"profiler-run: a clock could not be set back: {error}; use nvidia-smi -rgc", file=sys.stderr)
+        say(f"a clock could not be set back: {error}; use nvidia-smi -rgc")

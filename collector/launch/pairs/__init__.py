@@ -26,7 +26,7 @@ from collector.expendable import build_environment
 from collector.format.schema.errors import OutputError, RunError, UsageError
 from collector.format.schema.removal import Made, make_run_folder, remove_empty, remove_tree
 from collector.format.schema.wording import format_number_of
-from collector.launch.children import LOG_FILE, make_printable, read_log_end, refuse_output, say, start_recording
+from collector.launch.children import LOG_FILE, make_printable, read_log_end, refuse_output, start_recording
 from collector.launch.pairs.checkout import (
     BASE,
     NEW,
@@ -39,6 +39,7 @@ from collector.launch.pairs.checkout import (
     read_borrowed,
 )
 from collector.launch.script import Program
+from collector.session.ending import say
 from collector.storage.urls import is_url
 
 USUAL_PAIRS = 5
@@ -171,7 +172,7 @@ def _record(pairs: Pairs, side: Side, folder: Path, base: Checkout) -> Measured:
         if borrowed := read_borrowed(side.environment):
             raise Failed(
                 f"the base ran code of {base.root} instead of its own: {borrowed}. Install each version in an environment "
-                "of its own, record both with profiler-run -o, and use profiler-server compare --gate"
+                "of its own, record both with `stepscope run -o`, and use `stepscope compare --gate`"
             )
     return measured
 
@@ -196,7 +197,7 @@ def _measure(folder: Path) -> Measured:
     except RunError as error:
         raise Failed(
             f"{folder.name} recorded nothing that can be compared: {error}. A script that makes a Profiler of its own must "
-            "leave its path to profiler-run: Profiler()"
+            "leave its path to `stepscope run`: Profiler()"
         ) from None
     found = summarize_steps(rows.steps)
     if found.duration_ns is None:

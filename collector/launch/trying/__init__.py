@@ -31,7 +31,7 @@ from collector.format.schema.removal import scratch_folder
 from collector.format.schema.wording import format_number_of
 from collector.format.schema.writing import replace_text
 from collector.format.steps import select_steps
-from collector.launch.children import LOG_FILE, make_printable, read_log_end, refuse_output, say
+from collector.launch.children import LOG_FILE, make_printable, read_log_end, refuse_output
 from collector.launch.launchers import find_launcher
 from collector.launch.origin import PLAN_VARIABLE
 from collector.launch.script import Program
@@ -40,6 +40,7 @@ from collector.launch.trying.inside import TRIAL_VARIABLE, Plan, Span
 from collector.launch.trying.process import Crew, Neighbours, TurnFailed, TurnTaker
 from collector.launch.trying.report import describe, list_results
 from collector.launch.trying.search import TOGETHER, Life, OutOfTime, Search, TrialFailed, Turn
+from collector.session.ending import say
 
 USUAL_BUDGET_S = 300.0
 FIRST, FEW_STEPS = Span(70, 16, 20.0), 8
@@ -59,7 +60,7 @@ _ERROR = re.compile(r"(?:\[rank\d+\]: )?([A-Za-z_][\w.]*(?:Error|Exception)\b.*)
 
 @dataclass(frozen=True)
 class Trying:
-    """The settings of `profiler-run --try`. `budget_s` is in seconds; `output` is the folder of the results, None for a
+    """The settings of `stepscope run --try`. `budget_s` is in seconds; `output` is the folder of the results, None for a
     new folder.
     """
 
@@ -304,7 +305,7 @@ def _explain_few() -> str:
 def _explain(code: int | None, limit_s: float, log: Path) -> str:
     if code is None:
         return f"it did not reach its end in {limit_s:.0f} s"
-    lines = [line for line in read_log_end(log) if not line.startswith(("profiler-run:", "stepscope:"))]
+    lines = [line for line in read_log_end(log) if not line.startswith("stepscope:")]
     errors = [found[1] for line in lines if (found := _ERROR.match(line)) and "ChildFailedError" not in line]
     last = make_printable(["", *lines[-1:], *errors[-1:]][-1])
     hint = f" ({_MAY_WRITE})" if "Permission denied" in last else ""

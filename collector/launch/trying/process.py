@@ -95,7 +95,7 @@ class Warm:
 
 
 def start_fresh(words: Sequence[str], environment: Mapping[str, str], log: Path) -> _Started:
-    """Start `profiler-run` with the arguments `words`, in a session of its own."""
+    """Start `stepscope run` with the arguments `words`, in a session of its own."""
     with log.open("wb") as file:
         return subprocess.Popen(
             [sys.executable, "-m", "collector.launch", *words],
@@ -138,7 +138,7 @@ class Crew:
         return self._warm is not None
 
     def start(self, words: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> TurnTaker:
-        """Start a process of `profiler-run` with the arguments `words`; its pipes are made in `folder`."""
+        """Start a process of `stepscope run` with the arguments `words`; its pipes are made in `folder`."""
         pipes = tuple(_make_pipe(folder / name) for name in (REPORTS, TURNS))
         start = start_fresh if self._warm is None else self._warm.start
         member = TurnTaker(start(words, environment, log), pipes)

@@ -1,7 +1,7 @@
 """A Python process that has imported PyTorch. It forks for each trial, which saves the seconds of the import.
 
 The process has a single thread and has not touched a device. Each trial gets its environment, a POSIX session and a log
-of its own, and goes on as `profiler-run` would. A trial is forked twice and so becomes an orphan. The requesting
+of its own, and goes on as `stepscope run` would. A trial is forked twice and so becomes an orphan. The requesting
 process, a child subreaper, adopts it and can wait for it.
 """
 

@@ -212,6 +212,6 @@ def find_order_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tu
     if starts[0][-1] < starts[1][0] or starts[1][-1] < starts[0][0]:
         return (
             "the runs of one side were all recorded before those of the other: what changed on the host meanwhile counts "
-            "as a change of the program; profiler-run --against records both in pairs",
+            "as a change of the program; `stepscope run --against` records both in pairs",
         )
     return ()

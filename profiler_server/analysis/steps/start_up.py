@@ -63,7 +63,7 @@ _OWNERS: tuple[tuple[Cause, re.Pattern[str]], ...] = (
 """The owners of frames, as file and function. The first that matches counts."""
 _IN_STEP = ("compile", "imports", "setup")
 """Causes that count in steps and in an evaluation before them, too: all other work there is their own."""
-_LAUNCHERS = ("profiler-run", "stepscope")
+_LAUNCHERS = ("/profiler-run", "/stepscope", "/stepscope/__main__.py")
 _IMPORTS = re.compile(r"(import|from)\s")
 
 
@@ -180,7 +180,8 @@ def find_cause(stack: Sequence[Frame], data_sets: frozenset[str] = frozenset()) 
     if any(_COMPILES.search(name) for name in names if not name.endswith(" <module>")):
         return "compile"
     main = next(
-        (at for at, frame in enumerate(stack) if frame.name == "<module>" and frame.base not in _LAUNCHERS), len(stack)
+        (at for at, frame in enumerate(stack) if frame.name == "<module>" and not frame.file.endswith(_LAUNCHERS)),
+        len(stack),
     )
     for at in reversed(range(len(stack))):
         if stack[at].name == "<module>":

@@ -24,7 +24,7 @@ def _describe(case: Case, change: Change) -> Finding:
         share=change.bound_frac,
         kinds=case.steps.kinds,
         subnormal=case.manifest.subnormal_frac,
-        by=" (`profiler-run --try`)" if change.change and not case.is_imported else "",
+        by=" (`stepscope run --try`)" if change.change and not case.is_imported else "",
     )
     least_ns = max(1.0 - change.bound_frac, 0.0) * case.steps.mean_ns
     subject = change.label.partition("=")[0].strip()

@@ -129,7 +129,7 @@ def _judge(facts: PipelineFacts) -> Reading:
 
 def _explain_no_queue(facts: PipelineFacts) -> str:
     if facts.own_stages:
-        return "Your own stages use no queue that is watched: wrap it with collector.queue(name, q)."
+        return "Your own stages use no queue that is watched: wrap it with stepscope.queue(name, q)."
     if facts.loader is None:
         return reword("No DataLoader was used, so there is no queue: the data comes from the training script itself.")
     if facts.loader.watched:

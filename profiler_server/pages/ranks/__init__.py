@@ -32,7 +32,7 @@ from profiler_server.pages.ranks.tables import (
     view_collectives,
 )
 
-IMPORT = "profiler-server import a-folder-of-traces --summary-base-dir runs"
+IMPORT = "stepscope import a-folder-of-traces --summary-base-dir runs"
 _LATER = "When all ranks are read, this page shows which of them holds the others up."
 SEVERAL = """torchrun --nproc-per-node 4 train.py
 

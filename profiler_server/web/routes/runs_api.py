@@ -153,7 +153,7 @@ class Live:
     stamp: str
 
 
-@ROUTER.get("/{run_id:path}/report", summary="What `profiler-server report --json` prints")
+@ROUTER.get("/{run_id:path}/report", summary="What `stepscope report --json` prints")
 def read_report(run_id: RunId, services: ServicesOf) -> Response:
     from profiler_server.report import Reporting, build_report
 

@@ -181,7 +181,7 @@ def _refuse_too_large(run: Run, part: Part) -> None:
     if slices > _MOST_EXPORTED:
         raise OptionError(
             f"this stretch holds {slices:,} slices, a download at most {_MOST_EXPORTED:,}; zoom in, choose less detail, "
-            "or write the file with `profiler-server export`"
+            "or write the file with `stepscope export`"
         )
 
 

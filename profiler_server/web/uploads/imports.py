@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 State = Literal["waiting", "importing", "done", "failed", "cancelled"]
 _CANCELLED = "cancelled before it was done"
 _TAKEN = "another server took this upload; reload the list of runs"
-_DEADLY = f"{MOST_TRIES} servers ended while they imported this; try `profiler-server import` on the server's machine"
+_DEADLY = f"{MOST_TRIES} servers ended while they imported this; try `stepscope import` on the server's machine"
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def check_memory(pid: int, limit_bytes: int) -> None:
     if read_memory_bytes(pid) > limit_bytes:
         raise MemoryLimitError(
             f"the import needs more than the {limit_bytes >> 20:,} MiB of memory that it may take here; "
-            "run `profiler-server import` on the server's machine, or start the server with a larger --import-memory"
+            "run `stepscope import` on the server's machine, or start the server with a larger --import-memory"
         )
 
 

@@ -173,4 +173,4 @@ def test_a_rank_beyond_measure_is_refused(rank: RankRun, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "MOST_SLICES", 10)
     later = make(Counter().compute).peek(rank)
     assert isinstance(later, NotReady)
-    assert (later.pending, "profiler-server report" in later.reason) == (False, True)
+    assert (later.pending, "stepscope report" in later.reason) == (False, True)

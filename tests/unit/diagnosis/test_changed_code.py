@@ -39,7 +39,7 @@ def test_a_fused_update_takes_what_its_tensors_and_parameters_take(
     found = advise(tmp_path / "run", update(tensors, parameters), "optimizer_loop")
     if left_ms is None:
         assert found.predicted_step_ns is None
-        assert found.advice.endswith("How much it saves is not known beforehand. `profiler-run --try` measures it.")
+        assert found.advice.endswith("How much it saves is not known beforehand. `stepscope run --try` measures it.")
         return
     usual = STEP_MS - HEALTHY_STEP_MS["optimizer"]
     assert found.predicted_step_ns == pytest.approx((usual + left_ms) * MS, rel=0.02)

@@ -155,38 +155,38 @@ def test_what_promises_a_step_is_a_rule_and_its_change_one_of_the_table() -> Non
         (
             knows(kinds=Kinds(0.61, has_channels_last=False)),
             "Convolutions take 61.0 % of the step and run in the contiguous layout. Worth trying: `channels_last` "
-            "(`profiler-run --try`).",
+            "(`stepscope run --try`).",
         ),
         (
             make.with_share(knows(optimizers=[ADAM]), "optimizer", 0.3),
             "The update takes 30.0 % of the step and runs without `fused`. Worth trying: `fused=True` "
-            "(`profiler-run --try`).",
+            "(`stepscope run --try`).",
         ),
         (
             computing(1, process=1.0),
             "Operators that can use several threads run on 1 thread, and 4 threads would have a core each. That could "
-            "save 46.9 % of the step. Worth trying: `torch.set_num_threads(4)` (`profiler-run --try`).",
+            "save 46.9 % of the step. Worth trying: `torch.set_num_threads(4)` (`stepscope run --try`).",
         ),
         (
             make.with_device(knows(kinds=Kinds(convolutions_frac=0.5), cudnn_benchmark=False)),
             "Convolutions take 50.0 % of the step, and torch.backends.cudnn.benchmark is off. Worth trying: "
-            "`torch.backends.cudnn.benchmark = True` (`profiler-run --try`).",
+            "`torch.backends.cudnn.benchmark = True` (`stepscope run --try`).",
         ),
         (
             knows(kinds=Kinds(slow_products_frac=0.61)),
             "Large products of matrices in float32 take 61.0 % of the step, at less than 10 operations per ns. Subnormal "
-            "numbers slow processors down like that. Worth trying: `torch.set_flush_denormal(True)` (`profiler-run --try`).",
+            "numbers slow processors down like that. Worth trying: `torch.set_flush_denormal(True)` (`stepscope run --try`).",
         ),
         (
             make.with_manifest(base(), facts={"subnormals": {"read": 4000, "subnormal": 100}}),
             "2.5 % of the numbers that were read of what the forward keeps for backward are subnormal: not zero, and below "
             "1e-38. Forward, backward and update take 96.9 % of the step. Worth trying: `torch.set_flush_denormal(True)` "
-            "(`profiler-run --try`).",
+            "(`stepscope run --try`).",
         ),
         (
             knows(with_flash_off(), Kinds(scores_frac=0.4, is_fallback=True)),
             "Attention writes its matrix of scores, which takes 40.0 % of the step: enable_flash_sdp is off. Worth "
-            "trying: `torch.backends.cuda.enable_flash_sdp(True)` (`profiler-run --try`).",
+            "trying: `torch.backends.cuda.enable_flash_sdp(True)` (`stepscope run --try`).",
         ),
         (
             knows(
@@ -194,17 +194,17 @@ def test_what_promises_a_step_is_a_rule_and_its_change_one_of_the_table() -> Non
                 Kinds(scores_frac=0.4),
             ),
             "nn.MultiheadAttention makes the matrix of its weights, and work on the matrix takes 40.0 % of the step. Worth "
-            "trying: `need_weights=False` (`profiler-run --try`).",
+            "trying: `need_weights=False` (`stepscope run --try`).",
         ),
         (
             knows(make.with_manifest(base(), switched={"mkldnn": "torch.backends.mkldnn.enabled = True"})),
             "This run has changed a switch of PyTorch that affects up to 87.5 % of the step. Worth trying: "
-            "`torch.backends.mkldnn.enabled = True` (`profiler-run --try`).",
+            "`torch.backends.mkldnn.enabled = True` (`stepscope run --try`).",
         ),
         (
             knows(kinds=Kinds(kept_frac=0.4)),
             "Filling gradients with zeros and adding new ones to them takes 40.0 % of the step. Worth trying: "
-            "`set_to_none=True` (`profiler-run --try`).",
+            "`set_to_none=True` (`stepscope run --try`).",
         ),
         (
             knows(kinds=Kinds(scores_frac=0.4)),
@@ -222,12 +222,12 @@ def test_what_promises_a_step_is_a_rule_and_its_change_one_of_the_table() -> Non
                 Kinds(pointwise_calls=160.0, large_frac=0.3),
             ),
             "The backward calls 160 small elementwise operators in each step; forward and backward without their large "
-            "operators take 57.5 % of it. Worth trying: `torch.compile` (`profiler-run --try`).",
+            "operators take 57.5 % of it. Worth trying: `torch.compile` (`stepscope run --try`).",
         ),
         (
             make.with_batches(make.with_wait(base(), 0.4), 10e6),
             "The step waits for data 40.0 % of its time. Making its batches takes 50.0 % of that wait at most. "
-            "Worth trying: `num_workers=0` (`profiler-run --try`).",
+            "Worth trying: `num_workers=0` (`stepscope run --try`).",
         ),
     ],
 )

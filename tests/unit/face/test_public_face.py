@@ -19,6 +19,7 @@ from collector.format.schema import errors
 from collector.options import BY_LEVEL, Options
 
 ROOT = Path(__file__).parents[3]
+ENTRIES = {"stepscope": "run_stepscope", "profiler-server": "run_server", "profiler-run": "run_profiler"}
 
 
 def test_every_error_can_be_imported_from_the_package() -> None:
@@ -67,20 +68,33 @@ def test_importing_stepscope_imports_neither_torch_nor_a_door() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "start"),
+    ("typed", "start"),
     [
-        (["run"], "usage: stepscope run [options] script.py"),
-        (["report"], "Usage: stepscope report [OPTIONS] {RUN}"),
-        (["serve"], "Usage: stepscope [OPTIONS] COMMAND"),
+        ("stepscope run", "usage: stepscope run [options] script.py"),
+        ("stepscope report", "Usage: stepscope report [OPTIONS] {RUN}"),
+        ("stepscope serve", "Usage: stepscope [OPTIONS] COMMAND"),
+        ("profiler-run", "usage: profiler-run [options] script.py"),
+        ("profiler-server report", "Usage: profiler-server report [OPTIONS] {RUN}"),
+        ("profiler-server run", "usage: stepscope run [options] script.py"),
     ],
 )
-def test_stepscope_has_the_verbs_of_both_commands(words: list[str], start: str) -> None:
-    done = run_entry("run_stepscope", *words, "--help")
+def test_usage_names_the_command_that_was_typed_and_all_else_stepscope(typed: str, start: str) -> None:
+    name, *words = typed.split()
+    done = run_entry(ENTRIES[name], *words, "--help", name=name)
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert text.startswith(start)
-    assert "profiler-run [" not in text
-    assert "Example: profiler-server" not in text
+    assert "Example: profiler" not in text
+
+
+def test_modules_of_stepscope_start_what_its_command_starts(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('ran')\n", "utf-8")
+    run = [sys.executable, "-m", "stepscope", "run", "script.py"]
+    auto = [sys.executable, "-c", "import stepscope.auto, sys; print('collector.launch.activation' in sys.modules)"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for command, printed in ((run, "ran\n"), (auto, "True\n")):
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert (done.returncode, done.stdout) == (0, printed), done.stderr
 
 
 def test_stepscope_serve_takes_the_folder_and_errors_name_the_command(tmp_path: Path) -> None:
@@ -88,7 +102,7 @@ def test_stepscope_serve_takes_the_folder_and_errors_name_the_command(tmp_path: 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("stepscope: ")
     assert str(tmp_path / "none") in done.stderr
-    assert run_entry("run_stepscope", "run", "none.py").stderr.startswith("stepscope run: ")
+    assert run_entry("run_stepscope", "run", "none.py").stderr.startswith("stepscope: ")
 
 
 def test_help_names_documents_that_are_there() -> None:
@@ -104,7 +118,7 @@ def test_the_shell_completes_verbs_and_options() -> None:
         "COMP_WORDS": "stepscope re",
         "COMP_CWORD": "1",
     }
-    code = "from profiler_server.entry import run_stepscope; run_stepscope()"
+    code = "import sys; from profiler_server.entry import run_stepscope; sys.argv = ['stepscope']; run_stepscope()"
     done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True)
     assert {"recover", "report"} <= set(done.stdout.split()), done.stderr
 
@@ -114,9 +128,11 @@ def test_the_types_are_shipped(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()
 
 
-def run_entry(function: str, *words: str, path: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run a command as its installed script does, with that folder first on the path."""
-    code = f"import sys; from profiler_server.entry import {function}; sys.exit({function}())"
+def run_entry(
+    function: str, *words: str, path: Path = ROOT, name: str = "stepscope"
+) -> subprocess.CompletedProcess[str]:
+    """Run a command as its installed script of that name does, with that folder first on the path."""
+    code = f"import sys; from profiler_server.entry import {function}; sys.argv[0] = {name!r}; sys.exit({function}())"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(path), str(ROOT)))}
     command = [sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", "-c", code, *words]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)

@@ -204,14 +204,14 @@ def test_a_run_is_recovered_before_it_is_packed(tmp_path: Path) -> None:
     layout.events_path(layout.rank_path(run.path, 0)).mkdir()
     manifest = layout.rank_file(run.path, 0)
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"ended_unix_ns": None}))
-    with pytest.raises(RunError, match="profiler-server recover"):
+    with pytest.raises(RunError, match="stepscope recover"):
         write_pack(run, tmp_path / "digits.stepscope")
 
 
 def test_a_trace_is_no_run_and_the_error_says_import(tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_text("{}")
     for base in (None, tmp_path):
-        with pytest.raises(RunNotFoundError, match=r"profiler-server import trace\.json") as error:
+        with pytest.raises(RunNotFoundError, match=r"stepscope import trace\.json") as error:
             stepscope.open_run(tmp_path / "trace.json", base)
         assert "\n" not in str(error.value)
 

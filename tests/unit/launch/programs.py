@@ -1,4 +1,4 @@
-"""Run profiler-run as a process of its own, on small scripts."""
+"""Start `stepscope run` as a process of its own, on small scripts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_script(folder: Path, text: str, name: str = "train.py") -> Path:
 
 
 def run_launcher(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run `profiler-run words…` in that folder; if it hangs, end it with the processes that it has started."""
+    """Run `stepscope run words…` in that folder; if it hangs, end it with the processes that it has started."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
     command = [sys.executable, "-m", "collector.launch", *map(str, words)]
     return forking.run(command, cwd=folder, env=environment, timeout=TIMEOUT_S)

@@ -76,7 +76,7 @@ def test_a_path_of_a_trace_gives_a_trace_and_a_run_beside_it(tmp_path: Path, nam
 def test_a_profiler_in_the_script_takes_the_path_of_a_trace(tmp_path: Path) -> None:
     text = f"from collector import Profiler\nprofiler = Profiler('out.json', window=None)\n{LOOP}\nprofiler.analyse()\n"
     done = run_python(tmp_path, str(write_script(tmp_path, text)))
-    assert done.stderr.startswith("stepscope: 3 steps recorded in out and as a trace in out.json; "), done.stderr
+    assert done.stderr.startswith("stepscope: recorded 3 steps in out and as a trace in out.json; "), done.stderr
     assert (tmp_path / "out.json").is_file()
     assert (tmp_path / "out/profiler/run.json").is_file()
 
@@ -99,7 +99,7 @@ def test_one_import_records_under_plain_python_where_the_variable_is_set(tmp_pat
     assert open_run(tmp_path / "out").rank().count_steps() == 3
 
 
-def test_one_import_changes_nothing_below_profiler_run(tmp_path: Path) -> None:
+def test_one_import_changes_nothing_below_stepscope_run(tmp_path: Path) -> None:
     script = write_script(tmp_path, "import collector.auto\n" + LOOP)
     launched = run_launcher(tmp_path, "-o", "out", "--options", WINDOW_OFF, script)
     assert launched.returncode == 0, launched.stderr

@@ -90,7 +90,7 @@ def test_a_script_ends_as_without_us(tmp_path: Path, opened_by: str, more: int, 
     options = json.dumps({"window": [2, 1000] if opened_by == "option" else [2, 4]})
     words = ("-m", "collector.launch", "-o", output, "--options", options)
     done = run(tmp_path, *words, script.name, output, opened_by, more, end)
-    own = [line for line in done.stderr.splitlines() if not line.startswith(("profiler-run:", "[W"))]
+    own = [line for line in done.stderr.splitlines() if not line.startswith(("stepscope:", "[W"))]
     assert (done.returncode, done.stdout, own) == (plain.returncode, "trained\n", plain.stderr.splitlines())
     rank = open_run(tmp_path / output).rank()
     asked = (opened_by,) if opened_by in ("option", "control") else ("outlier", "starvation", "drift")

@@ -101,12 +101,12 @@ def test_the_command_of_the_workers_is_wrapped_once(words: tuple[str, ...], wrap
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((sys.executable, "-O", "train.py"), "with flags of Python: python -O -m collector.launch train.py"),
+        ((sys.executable, "-O", "train.py"), "with flags of Python: python -O -m stepscope run train.py"),
         ((sys.executable,), "records a script or, after -m, a module"),
         (("--try", "python3.1", "-m", "train"), "python3.1 is another Python than"),
         (("accelerate", "config"), "only accelerate launch … starts workers"),
         (("deepspeed", "train.py"), "deepspeed is not installed"),
-        (("bash", "train.sh"), "bash is a command, not a script; put profiler-run behind it"),
+        (("bash", "train.sh"), "bash is a command, not a script; put `stepscope run` behind it"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_recorded_is_told_in_a_line(tmp_path: Path, words: tuple[str, ...], told: str) -> None:

@@ -1,4 +1,4 @@
-"""What profiler-run records: scripts as they are, below torchrun, with workers, and beside a Profiler of their own."""
+"""What `stepscope run` records: scripts as they are, below torchrun, with workers, and beside a Profiler of their own."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_options_that_are_no_json_are_reported_and_the_script_runs(tmp_path: Pat
     script = write_script(tmp_path, "print('trained')")
     launched = run_launcher(tmp_path, script, PROFILER_OPTIONS=options)
     assert (launched.returncode, launched.stdout) == (0, "trained\n")
-    assert launched.stderr.startswith("profiler-run: PROFILER_OPTIONS ")
+    assert launched.stderr.startswith("stepscope: PROFILER_OPTIONS ")
 
 
 def test_spawned_workers_do_not_record_runs_of_their_own(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_ranks_of_torchrun_share_a_run(tmp_path: Path, outside: bool) -> Non
     assert [count_steps(tmp_path / "out", rank) for rank in run.ranks] == [6, 6]
 
 
-def test_the_installed_command_is_the_same(tmp_path: Path) -> None:
+def test_the_older_command_is_the_same(tmp_path: Path) -> None:
     command = shutil.which("profiler-run", path=str(Path(sys.executable).parent))
     if command is None:
         pytest.skip("the command is not installed beside this Python")

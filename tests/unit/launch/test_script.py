@@ -1,4 +1,4 @@
-"""A script under profiler-run is what it is under Python: arguments, paths, exit codes, tracebacks, children."""
+"""A script under `stepscope run` is what it is under Python: arguments, paths, exit codes, tracebacks, children."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def run_started(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    """Run `profiler-run words…` as an interpreter of its own: how that ends is what is tested."""
+    """Run `stepscope run words…` as an interpreter of its own: how that ends is what is tested."""
     return run_python(folder, "-m", "collector.launch", *map(str, words))
 
 
@@ -53,7 +53,7 @@ def test_it_ends_as_under_python(tmp_path: Path, end: str) -> None:
     path = str(write_script(tmp_path, f"def f():\n    pass\n{end}\n"))
     launched, plain = run_started(tmp_path, path), run_python(tmp_path, path)
     assert launched.returncode == plain.returncode
-    own = [line for line in launched.stderr.splitlines() if not line.startswith("profiler-run:")]
+    own = [line for line in launched.stderr.splitlines() if not line.startswith("stepscope:")]
     assert own == plain.stderr.splitlines()
 
 

@@ -384,7 +384,7 @@ def test_a_change_is_a_diff_of_the_users_lines(tmp_path: Path, monkeypatch: pyte
 def test_a_wrong_command_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run_command(words)
-    assert "profiler-run: error" in capsys.readouterr().err
+    assert "stepscope run: error" in capsys.readouterr().err
 
 
 def test_a_folder_with_earlier_trials_is_refused(tmp_path: Path) -> None:

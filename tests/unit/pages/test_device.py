@@ -124,7 +124,7 @@ def test_a_run_beyond_measure_says_what_does_it(resnet: Path, monkeypatch: pytes
     os.utime(resnet / "profiler/rank_0/steps.parquet", ns=(2, 2))
     notice = _open(resnet).breakdown_notice
     assert notice is not None
-    assert (notice.state, "profiler-server report" in notice.reason) == ("off", True)
+    assert (notice.state, "stepscope report" in notice.reason) == ("off", True)
 
 
 def test_a_run_with_a_device_that_showed_no_work_says_that_and_not_that_it_had_none(tmp_path: Path) -> None:

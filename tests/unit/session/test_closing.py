@@ -56,11 +56,11 @@ def test_a_training_says_them_after_where_it_is(tmp_path: Path, said: None) -> N
     done = run_script(tmp_path, TRAINING)
     assert done.stdout == "trained\n"
     first, *lines = done.stderr.splitlines()
-    assert first.startswith("stepscope: 30 steps recorded in run; ")
+    assert first.startswith("stepscope: recorded 30 steps in run; ")
     assert is_verdict(lines), done.stderr
 
 
-def test_profiler_run_says_them_too(tmp_path: Path, said: None) -> None:
+def test_stepscope_run_says_them_too(tmp_path: Path, said: None) -> None:
     script = write_script(
         tmp_path,
         "from tests.support import shapes\nmodel = shapes.Net()\nshapes.train_on(model, shapes.sgd(model), shapes.loader(480))\n",
@@ -68,7 +68,7 @@ def test_profiler_run_says_them_too(tmp_path: Path, said: None) -> None:
     launched = run_launcher(tmp_path, "-o", "run", "--options", '{"window": null}', script)
     assert launched.returncode == 0
     first, *lines = launched.stderr.splitlines()
-    assert first.startswith("profiler-run: recorded 30 steps in run; ")
+    assert first.startswith("stepscope: recorded 30 steps in run; ")
     assert is_verdict(lines), launched.stderr
 
 
@@ -78,7 +78,7 @@ def test_an_exception_is_followed_by_no_verdict(tmp_path: Path, said: None) -> N
         "from tests.support import shapes\nmodel = shapes.Net()\nshapes.train_on(model, shapes.sgd(model), shapes.loader(480))\nraise RuntimeError('boom')\n",
     )
     launched = run_launcher(tmp_path, "-o", "run", "--options", '{"window": null}', script)
-    assert launched.stderr.splitlines()[-1].startswith("profiler-run: recorded 30 steps in run; ")
+    assert launched.stderr.splitlines()[-1].startswith("stepscope: recorded 30 steps in run; ")
 
 
 def test_a_run_that_cannot_be_judged_is_followed_by_silence(tmp_path: Path, said: None) -> None:
@@ -89,13 +89,13 @@ def test_what_takes_too_long_is_not_waited_for(tmp_path: Path, said: None, monke
     build_run(tmp_path / "run", RunPlan(steps=100))
     monkeypatch.setattr(closing, "PATIENCE_S", 0.01)
     (line,) = judge_briefly(tmp_path / "run")
-    assert line == f"for the verdict: profiler-server report --brief {tmp_path / 'run'}"
+    assert line == f"for the verdict: stepscope report --brief {tmp_path / 'run'}"
 
 
 def test_a_job_of_several_ranks_is_not_held_for_it(tmp_path: Path, said: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("it judged"))
     (line,) = judge_briefly(tmp_path / "run", world_size=2)
-    assert line == f"for the verdict: profiler-server report --brief {tmp_path / 'run'}"
+    assert line == f"for the verdict: stepscope report --brief {tmp_path / 'run'}"
 
 
 def test_names_of_the_users_cannot_steer_the_terminal(

@@ -95,7 +95,7 @@ train(profiler, 10)
 profiler.analyse()
 """,
     )
-    assert "20 steps recorded in" in printed
+    assert "recorded 20 steps in" in printed
     assert open_run(tmp_path / "out").state == "complete"
 
 
@@ -150,7 +150,7 @@ def test_a_disk_that_takes_nothing_is_named_with_the_command_that_completes_the_
     with monkeypatch.context() as full:
         full.setattr(parts, "write_part", refuse)
         problem = recording.finish()
-    assert f"{os.strerror(number)} (the/file). {remedy}, then run `profiler-server recover {tmp_path}`" in problem
+    assert f"{os.strerror(number)} (the/file). {remedy}, then run `stepscope recover {tmp_path}`" in problem
     opened = open_run(tmp_path).rank(0)
     assert [warning.code for warning in opened.manifest.warnings] == ["not_written"]
     assert recover_run(tmp_path) == {0: "recovered"}

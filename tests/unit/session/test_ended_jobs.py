@@ -105,6 +105,6 @@ def test_a_job_of_torchrun_that_failed_twice_says_what_ended_its_first_attempt(t
     open_settled(first)
     told = write_brief(open_settled(tmp_path / "job"))
     assert told[0].startswith("Attempt 2 of 2; attempt 1 ended after 25 steps: rank 0, RuntimeError: planted. ")
-    assert told[-1] == f"Attempt 1: profiler-server report {first}"
+    assert told[-1] == f"Attempt 1: stepscope report {first}"
     manifest = open_run(first).manifest
     assert (manifest.attempt, manifest.job_id) == (1, open_run(tmp_path / "job").manifest.job_id)

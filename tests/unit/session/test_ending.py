@@ -75,7 +75,7 @@ def test_an_exception_is_told_by_the_run_and_its_traceback_is_the_users(tmp_path
     lines = done.stderr.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[-2] == "RuntimeError: boom"
-    assert lines[-1].startswith("stepscope: 10 steps recorded in run; to look at them: profiler-server ")
+    assert lines[-1].startswith("stepscope: recorded 10 steps in run; to look at them: stepscope serve ")
     assert "collector" not in "".join(lines[:-1])
     assert read_end(run) == ("RuntimeError: boom", "The script was ended after 10 steps by RuntimeError: boom")
     assert run.state == "complete"
@@ -88,14 +88,14 @@ def test_ctrl_c_is_told_beside_a_hook_of_the_users(tmp_path: Path) -> None:
     done = run_script(tmp_path, TRAINING.format(hook='lambda *told: print("mine", told[0].__name__)', end=end))
     assert done.returncode == -signal.SIGINT
     assert done.stdout == "mine KeyboardInterrupt\n"
-    assert done.stderr.startswith("stepscope: 10 steps recorded in run; ")
+    assert done.stderr.startswith("stepscope: recorded 10 steps in run; ")
     assert read_end(wait_for_tables(tmp_path))[0] == "KeyboardInterrupt"
 
 
 def test_a_script_that_leaves_before_analyse_says_so_and_keeps_its_code(tmp_path: Path) -> None:
     done = run_script(tmp_path, TRAINING.format(hook="sys.excepthook", end="sys.exit(3)"))
     assert done.returncode == 3
-    assert "10 steps recorded in run" in done.stderr
+    assert "recorded 10 steps in run" in done.stderr
     fact, note = read_end(wait_for_tables(tmp_path))
     assert fact == "exit"
     assert note == "The script left before analyse(), after 10 steps: at its last line or by sys.exit()."
@@ -120,11 +120,11 @@ def test_a_child_of_multiprocessing_tells_its_exception(tmp_path: Path) -> None:
     ("end", "code", "fact"),
     [('raise RuntimeError("boom")', 1, "RuntimeError: boom"), ("sys.exit(3)", 3, "SystemExit: 3")],
 )
-def test_profiler_run_tells_what_ended_the_script(tmp_path: Path, end: str, code: int, fact: str) -> None:
+def test_stepscope_run_tells_what_ended_the_script(tmp_path: Path, end: str, code: int, fact: str) -> None:
     script = write_script(tmp_path, f"import sys\nfrom tests.support import shapes\nshapes.plain()\n{end}\n")
     launched = run_launcher(tmp_path, "-o", "run", "--options", '{"window": null}', script)
     assert launched.returncode == code
-    assert launched.stderr.splitlines()[-1].startswith("profiler-run: recorded 10 steps in run; ")
+    assert launched.stderr.splitlines()[-1].startswith("stepscope: recorded 10 steps in run; ")
     assert read_end(open_run(tmp_path / "run"))[0] == fact
 
 

@@ -25,7 +25,7 @@ def test_analyse_says_where_the_run_is_and_how_to_look_at_it(
     profiler.analyse()
     told = capsys.readouterr().err
     assert "10 steps recorded" in told
-    assert f"profiler-server --summary-base-dir '{tmp_path / 'my runs'}'" in told
+    assert f"stepscope serve '{tmp_path / 'my runs'}'" in told
 
 
 def test_a_window_that_never_opened_says_which_step_it_waited_for(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_no_steps_at_all_is_an_empty_run_that_opens(tmp_path: Path) -> None:
 def test_a_second_live_profiler_is_refused_by_name_of_the_first(profiler: Profiler, tmp_path: Path) -> None:
     with pytest.raises(SessionError, match=r"already recording to .*run; call its analyse\(\)") as refused:
         Profiler(tmp_path / "other")
-    assert "if you no longer hold it: collector.active_profiler().analyse()" in str(refused.value)
+    assert "if you no longer hold it: stepscope.active_profiler().analyse()" in str(refused.value)
 
 
 def test_a_profiler_that_could_not_record_is_in_nobodys_way(tmp_path: Path) -> None:

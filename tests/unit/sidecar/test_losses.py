@@ -100,7 +100,7 @@ def test_a_stopped_recorder_process_that_goes_on_at_the_end_is_told_of_on_stderr
     )
     recorded = Run(tmp_path / "out").rank(0).count_steps()
     assert 250 < recorded < 1000
-    assert f"stepscope: {recorded:,} steps recorded in" in printed
+    assert f"stepscope: recorded {recorded:,} steps in" in printed
     assert f"of the steps were lost: 2,000 steps ended and {recorded:,} were recorded" in printed
 
 

@@ -136,7 +136,7 @@ def test_without_credentials_the_server_says_so_in_one_line(
 ) -> None:
     set_account(monkeypatch, tmp_path, bucket.address, with_keys=False)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["profiler-server", "--summary-base-dir", bucket.url("runs"), "--port", "0"])
+    monkeypatch.setattr(sys, "argv", ["stepscope", "--summary-base-dir", bucket.url("runs"), "--port", "0"])
     with pytest.raises(SystemExit) as ended:
         main()
     told = capsys.readouterr().err

@@ -146,7 +146,7 @@ def test_without_credentials_one_line_says_so_and_the_run_stays(
     assert "\n" not in line
     assert "credentials" in line
     assert "goes on by itself" not in line
-    assert f"profiler-server upload {place.spool} s3://bucket/runs/a" in line
+    assert f"stepscope upload {place.spool} s3://bucket/runs/a" in line
     assert list_local(run) == before
 
 
@@ -154,7 +154,7 @@ def test_the_command_completes_an_upload_and_sends_again_what_is_not_there_any_m
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = build_run(tmp_path / "a")
-    monkeypatch.setattr(sys, "argv", ["profiler-server", "upload", str(run), bucket.url("a")])
+    monkeypatch.setattr(sys, "argv", ["stepscope", "upload", str(run), bucket.url("a")])
     files = len(list_local(run)) - 1  # run.json is no file of the rank
 
     def upload() -> tuple[int | str | None, str, str]:

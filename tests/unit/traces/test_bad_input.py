@@ -1,4 +1,4 @@
-"""What `profiler-server import` says to bad input: one line, exit code 2, nothing left behind, other runs untouched.
+"""What `stepscope import` says to bad input: one line, exit code 2, nothing left behind, other runs untouched.
 
 Which input is bad, and why, is told by the other tests of importing.
 """

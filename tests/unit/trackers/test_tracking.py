@@ -177,7 +177,7 @@ def test_a_verdict_on_a_job_waits_for_all_ranks(
     begun = time.monotonic()
     profiler.analyse()
     assert time.monotonic() - begun >= 0.5
-    assert calls[1][0]["stepscope/verdict"] == f"for the verdict: profiler-server report --brief {tmp_path / 'run'}"
+    assert calls[1][0]["stepscope/verdict"] == f"for the verdict: stepscope report --brief {tmp_path / 'run'}"
 
 
 def test_a_script_without_analyse_logs_at_its_exit(tmp_path: Path) -> None:

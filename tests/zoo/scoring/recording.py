@@ -1,4 +1,4 @@
-"""Run a program below `profiler-run`, keep what it recorded, and find it again the next time."""
+"""Run a program below `stepscope run`, keep what it recorded, and find it again the next time."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from collector.format.run import Run, open_run
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.stacks.frames import StackParser
 from profiler_server.analysis.steps.start_up import find_cause, measure_start_up
 from profiler_server.diagnosis.start_sentences import is_worth_a_bar, say_basis, say_start_up
@@ -64,8 +64,9 @@ def test_a_stack_belongs_to_its_innermost_known_frame_and_to_a_compilation_first
     assert find_cause(stack, frozenset({"Photos"})) == cause
 
 
-def test_the_command_that_records_is_no_import_of_the_script() -> None:
-    text = f"<module> (/venv/bin/profiler-run:8)\nrun_profiler ({LIBRARY}/profiler_server/entry.py:32)\n" + MAIN[0]
+@pytest.mark.parametrize("command", ["bin/profiler-run", "bin/stepscope", "site-packages/stepscope/__main__.py"])
+def test_the_command_that_records_is_no_import_of_the_script(command: str) -> None:
+    text = f"<module> (/venv/{command}:8)\nrun_profiler ({LIBRARY}/profiler_server/entry.py:32)\n" + MAIN[0]
     assert find_cause(StackParser().parse(text)) is None
 
 
