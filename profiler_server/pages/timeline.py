@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from collector.format.run import RankRun
 from collector.format.schema.errors import OptionError, StepscopeError, TableBrokenError, TableMissingError
-from collector.format.steps import is_kind, read_integers
+from collector.format.steps import is_kind
 from profiler_server.analysis.operators.operators import summarize_operators
 from profiler_server.analysis.ranks.one_clock import MOST_TOGETHER, align_ranks
 from profiler_server.analysis.ranks.ranks import summarize_some
@@ -24,7 +24,7 @@ from profiler_server.timeline.cache import find_timelines
 from profiler_server.timeline.search import NameTotal, list_longest
 from profiler_server.timeline.sources import MEASURED_TABLES
 from profiler_server.timeline.store import Timeline
-from profiler_server.timeline.view import view_clock, view_meta
+from profiler_server.timeline.view import find_last_phased, view_clock, view_meta
 from profiler_server.widgets import Stat
 
 PROPOSED = 3
@@ -236,16 +236,9 @@ def _sum_totals(timeline: Timeline) -> tuple[Stat, ...]:
 
 
 def _count_phased(rank: RankRun) -> tuple[Stat, ...]:
-    """Return the figure "Phases drawn: to step N" if most steps after N have no recorded phases, else ()."""
-    if rank.status("phases").state != "there" or rank.status("steps").state != "there":
-        return ()
-    every = rank.table("steps", ("step", "kind"))
-    steps = read_integers(every.filter(is_kind(every, "train")), "step")
-    without = np.setdiff1d(steps, read_integers(rank.table("phases", ("step",)), "step"))
-    if not len(without) or 2 * len(without) < int((steps >= without[0]).sum()) or without[0] <= steps.min():
-        return ()
+    last = find_last_phased(rank)
     note = "a recording keeps the phases of the first steps, and those of detailed windows"
-    return (Stat("Phases drawn", f"to step {format_count(int(without[0]) - 1)}", note),)
+    return () if last is None else (Stat("Phases drawn", f"to step {format_count(last)}", note),)
 
 
 def _read_operators(rank: RankRun) -> tuple[OperatorRow, ...]:

@@ -98,7 +98,7 @@ class Headline:
     stands_still: str = ""
     """A sentence on how the job stands still while it records; empty while the job makes progress."""
     is_damaged: bool = False
-    """Whether no rank's manifest is readable, so that the end of the training is not known."""
+    """Whether no rank's manifest is readable, so that the end of the training is not known, or the steps of one are not."""
     has_failed: bool = False
     """Whether an error ended a rank of the run."""
     step_range_ns: tuple[float, float] | None = None
@@ -166,7 +166,7 @@ def read_headline(run: Run) -> Headline:
         step_noise_ns=measure_noise(durations.astype(np.float64)),
         step_mean_ns=times.mean if times is not None else None,
         stands_still=say_stand(run, ranks),
-        is_damaged=bool(ranks) and not states,
+        is_damaged=bool(ranks) and (not states or has_broken_steps(run, ranks)),
         has_failed=has_failed(run, ranks[:COUNTED_RANKS]),
         step_range_ns=_find_range(durations),
         setup=read_or(Setup(), lambda: _read_setup(run.rank().manifest)),
@@ -190,6 +190,12 @@ def _read_setup(manifest: RankManifest) -> Setup:
         str(commit) if is_known else "",
         is_known and isinstance(checkout, dict) and checkout.get("is_dirty") is True,
     )
+
+
+def has_broken_steps(run: Run, ranks: Sequence[int]) -> bool:
+    """Return whether the table `steps` of one of the ranks that are counted cannot be read."""
+    read = [read_or(None, lambda rank: run.rank(rank).status("steps").state, rank) for rank in ranks[:COUNTED_RANKS]]
+    return "broken" in read
 
 
 def read_job_state(run: Run) -> tuple[ListState, bool]:

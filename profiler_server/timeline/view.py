@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from itertools import groupby
 from typing import Any
 
+import numpy as np
+
 from collector.format.phases import PHASES
+from collector.format.run import RankRun
+from collector.format.schema.errors import read_or
+from collector.format.steps import is_kind, read_integers
 from profiler_server.analysis.ranks.one_clock import RankClock
 from profiler_server.analysis.replay.critical import CriticalPath
 from profiler_server.format import shorten_middle
@@ -76,8 +81,24 @@ def _view_tracks(timeline: Timeline) -> list[Json]:
     for number, lane in enumerate(timeline.index.lanes):
         first.setdefault(lane.track, number)
         sizes[lane.track] = sizes.get(lane.track, 0) + 1
-    tracks = timeline.index.tracks
+    last = read_or(None, find_last_phased, timeline.rank)
+    tracks = [
+        replace(track, name=f"{track.name} (to step {last:,})") if track.kind == "phase" and last is not None else track
+        for track in timeline.index.tracks
+    ]
     return [{**_view_track(t), "firstLane": first[t.id], "lanes": sizes[t.id]} for t in tracks]
+
+
+def find_last_phased(rank: RankRun) -> int | None:
+    """Return the number of the last step before most steps have no recorded phases; None if phases go to the end."""
+    if rank.status("phases").state != "there" or rank.status("steps").state != "there":
+        return None
+    every = rank.table("steps", ("step", "kind"))
+    steps = read_integers(every.filter(is_kind(every, "train")), "step")
+    without = np.setdiff1d(steps, read_integers(rank.table("phases", ("step",)), "step"))
+    if not len(without) or 2 * len(without) < int((steps >= without[0]).sum()) or without[0] <= steps.min():
+        return None
+    return int(without[0]) - 1
 
 
 def _view_track(track: Track) -> Json:

@@ -16,7 +16,7 @@ from collector.format.schema.manifest import Overhead, RunManifest, RunState, Wa
 from collector.plugins import BrokenPlugin, search_room
 from profiler_server.format import form_plural, reword
 from profiler_server.page import Page
-from profiler_server.store.headline import ListState, read_job_state, say_stand
+from profiler_server.store.headline import ListState, has_broken_steps, read_job_state, say_stand
 from profiler_server.web.links import Links, QueryValue, encode_query, quote_id
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ class RunView:
     job_state: ListState | None = None
     """`failed` or `crashed` if the job ended so, whatever happened to the rank; else None."""
     is_job_recovered: bool = False
+    has_broken_steps: bool = False
+    """Whether the steps of a rank cannot be read."""
 
     @property
     def name(self) -> str:
@@ -207,6 +209,7 @@ def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
             say_stand(run, run.ranks) if ranked.state == "recording" else "",
         )
         job_state, is_recovered = read_job_state(run)
+        view = replace(view, has_broken_steps=has_broken_steps(run, run.ranks))
         ended_badly = job_state in ("failed", "crashed") and ranked.state != "recording"
         return replace(view, job_state=job_state, is_job_recovered=is_recovered) if ended_badly else view
     except RunError as error:

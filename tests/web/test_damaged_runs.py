@@ -39,6 +39,13 @@ def client(tmp_path: Path) -> Asker:
     return Asker(tmp_path)
 
 
+def test_a_run_whose_steps_cannot_be_read_is_damaged_in_the_list_and_on_its_pages(client: Asker) -> None:
+    badge = '<span class="badge badge-damaged">Damaged</span>'
+    assert client.ask("/").text.count(badge) == 1
+    assert badge in client.ask("/runs/hurt/operators").text.split("</header>")[0]
+    assert badge not in client.ask("/runs/run/operators").text
+
+
 def test_the_timeline_shows_what_is_left_with_a_notice(client: Asker) -> None:
     answer = client.ask("/runs/hurt/timeline")
     assert answer.status_code == 200

@@ -74,6 +74,12 @@ def test_an_unreadable_run_is_shown_with_why(tmp_path: Path) -> None:
     assert "run.json is damaged" in text
 
 
+def test_the_page_says_what_may_be_dropped_on_it(asker: Asker) -> None:
+    text = asker.ask("/").text
+    assert "The trace files of one job, one file for each rank: open a folder and choose the files in it." in text
+    assert "Or one packed run (.stepscope)." in text
+
+
 def test_verdicts_come_after_the_page(web_base: Path) -> None:
     asker = Asker(web_base)
     asker.ask("/")

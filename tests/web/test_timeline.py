@@ -72,6 +72,8 @@ def test_the_page_says_up_to_which_step_phases_are_drawn(tmp_path: Path) -> None
     assert "Phases drawn" not in list_totals()
     write_rows(run, "phases", [row for row in phases if row["step"] <= 8 or row["step"] == 15])
     assert list_totals()["Phases drawn"] == "to step 8"
+    tracks = Asker(tmp_path).ask("/api/v1/runs/long/timeline/meta").json()["tracks"]
+    assert [track["name"] for track in tracks if track["kind"] == "phase"] == ["Phases (to step 8)"]
 
 
 def test_a_tile_is_binary_and_kept_for_ever_under_its_stamp(asker: Asker) -> None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from collector.format.lens import StepRange
 from collector.format.run import RankRun
-from profiler_server.analysis.operators.kernels import shorten_kernel
+from profiler_server.analysis.operators.kernels import name_kernels
 from profiler_server.analysis.operators.operator_groups import (
     GROUPS,
     GroupTable,
@@ -31,16 +31,12 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Column:
-    """One column: `name` in the Arrow table of the group, `label` on the page, `hint` its meaning.
-
-    If `is_kernel`, the values are kernel names. The text that most kernel names share is not shown.
-    """
+    """One column: `name` in the Arrow table of the group, `label` on the page, `hint` its meaning."""
 
     name: str
     label: str
     kind: Kind
     hint: str = ""
-    is_kernel: bool = False
 
     @property
     def falls_first(self) -> bool:
@@ -78,7 +74,7 @@ _DEVICE = (
 )
 _TYPE = Column("type", "Type", "text")
 _KERNELS = (
-    Column("name", "Kernel", "name", is_kernel=True),
+    Column("name", "Kernel", "name"),
     Column("operator", "Operator", "text", "Operator that launched it"),
     Column("count", "Count", "count", "Executions"),
     Column("total_ns", "Total", "duration"),
@@ -136,17 +132,16 @@ SORTABLE: Mapping[str, tuple[str, ...]] = {
 """Columns that a group can be sorted by, for time on the host or on the device."""
 
 
-def build_cell(column: Column, value: Any, bar_whole: float = 1.0) -> Cell:
-    """Return `value` as text in a cell. `bar_whole` is the share (0 to 1) that fills the whole bar."""
+def build_cell(column: Column, value: Any, bar_whole: float, name: str | None = None) -> Cell:
+    """Return `value` as text in a cell. `bar_whole` is the share (0 to 1) that fills the whole bar. `name` is the short
+    form of a kernel's name."""
     if value is None:
         return Cell(column.kind, ABSENT if column.kind != "name" else "(no name)")
     write = _WRITERS.get(column.kind)
     if write is None:
         text = str(value)
-        if column.is_kernel:
-            shown = shorten_middle(shorten_kernel(text) or "(no name)", 160)
-        else:
-            shown = shorten_middle(text or "(no name)", 56 if column.kind == "name" else 26)
+        shown = shorten_middle(text or "(no name)", 56 if column.kind == "name" else 26)
+        shown = name if name is not None and column.kind == "name" else shown
         return Cell(column.kind, shown, whole=text[:2000] if shown != text else "")
     bar = round(100.0 * value / (bar_whole or 1.0), 2) if column.kind == "share" else None
     return Cell(column.kind, write(value), bar=bar)
@@ -164,6 +159,9 @@ _WRITERS: Mapping[Kind, Callable[[Any], str]] = {
 }
 
 
+KERNEL_LETTERS = 160
+_SHORT = "short_name"
+"""The key of a kernel's short name among the values of its row."""
 DETAIL_LIMIT = 30
 
 
@@ -263,13 +261,20 @@ class RowBuilder:
         built: list[Row] = []
         opened_key = self.state.type if self.state.group in _MEMBER_GROUPS else self.state.operator
         opened = find_key(opened_key, rows[key].to_pylist())
+        short = self._name_kernels(rows)
         for values in rows.to_pylist():
             name = values[key]
             is_open = opened is not None and name == opened
+            values[_SHORT] = short.get(name)
             built.append(self._build_row(values, name, is_open))
             if is_open and self.state.group in _MEMBER_GROUPS:
                 built.extend(self._build_members(name))
         return tuple(built)
+
+    def _name_kernels(self, rows: pa.Table) -> Mapping[str | None, str]:
+        """Return a short form of each kernel's name, no two of them alike; empty for rows that are no kernels."""
+        names = [*dict.fromkeys(rows["name"].to_pylist())] if self.state.group == "kernels" else []
+        return dict(zip(names, name_kernels([name or "(no name)" for name in names], KERNEL_LETTERS), strict=True))
 
     def _build_row(self, values: Mapping[str, Any], name: str | None, is_open: bool) -> Row:
         cells = self._build_cells(values)
@@ -311,7 +316,7 @@ class RowBuilder:
     def _build_cells(self, values: Mapping[str, Any]) -> tuple[Cell, ...]:
         """Return the cells of a row. The cell of a column that does not apply to the row is blank."""
         return tuple(
-            build_cell(column, values[column.name], self.top_share_frac)
+            build_cell(column, values[column.name], self.top_share_frac, values.get(_SHORT))
             if column.name in values
             else Cell(column.kind, "")
             for column in self.columns

@@ -104,7 +104,9 @@ def _show_so_far(job: JobFacts) -> RanksPage:
     if job.compared is None:
         return RanksPage(Notice("pending", "The ranks are being read …", _LATER), None, progress=progress)
     order = order_ranks(job.ranks, job.compared.verdict, {}, {"sort": "rank", **job.query})
-    return RanksPage(None, _lay_out(job, job.compared, order, "own"), progress=progress)
+    found = _lay_out(job, job.compared, order, "own")
+    # The number of ranks is in `progress`, which goes on while the rest of the page stays as it is.
+    return RanksPage(None, replace(found, stats=found.stats[1:]), progress=progress)
 
 
 def _lay_out(job: JobFacts, found: Compared, order: Order, figure: str) -> Comparison:

@@ -254,15 +254,16 @@ class CollectiveTable:
 def view_collectives(found: Collectives) -> CollectiveTable | None:
     """Return the tables of collectives; None if no collective was recorded.
 
-    Lines over all ranks are sorted by total time, longest first; lines of single ranks are sorted by name and rank.
+    Lines over all ranks are sorted by total time, longest first. Of the lines of single ranks, those come first whose
+    rank came last most often; lines that are alike in that are sorted by name and rank.
     """
     if not found.rows:
         return None
+    rows = sorted(found.rows, key=lambda row: (-row.late, row.name, row.rank))
     by_name: dict[str, list[CollectiveRow]] = {}
-    for row in sorted(found.rows, key=lambda row: (row.name, row.rank)):
+    for row in rows:
         by_name.setdefault(row.name, []).append(row)
     longest = sorted(by_name, key=lambda name: (-sum(row.total_ns for row in by_name[name]), name))
-    rows = [row for own in by_name.values() for row in own]
     return CollectiveTable(
         sums=tuple(_view_calls(by_name[name]) for name in longest[:MOST_NAMES] if len({row.rank for row in rows}) > 1),
         rows=tuple(_view_calls([row], is_one=True) for row in rows[:MOST_ROWS]),
@@ -323,5 +324,5 @@ def _describe(found: Collectives) -> str:
             "that need not wait records none, and ranks may have recorded other steps."
         )
     if len(found.rows) > MOST_ROWS:
-        text += f" The first {MOST_ROWS} of {format_count(len(found.rows))} rows are shown."
+        text += f" Of {format_count(len(found.rows))} rows, the {MOST_ROWS} whose rank came last most often are shown."
     return text

@@ -156,6 +156,16 @@ def test_steps_outside_of_the_windows_are_an_empty_page(run: Path) -> None:
     assert page.notice.state == "empty"
 
 
+def test_kernels_whose_short_names_are_alike_can_be_told_apart(run: Path) -> None:
+    names = [f"void fill<float>({kind}*, long)" for kind in ("float", "double")]
+    write_rows(run, "kernels", [kernel(name) for name in names])
+    page = _open(run, group="kernels")
+    assert page.grid is not None
+    shown = [row.cells[0].text for row in page.grid.rows]
+    assert len(set(shown)) == 2
+    assert all(text.startswith("fill<float>") for text in shown)
+
+
 def test_a_kernel_is_named_by_its_functor_and_whole_in_the_hint(run: Path) -> None:
     whole = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>>(int)"
     write_rows(run, "kernels", [kernel(whole)])

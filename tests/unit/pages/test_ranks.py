@@ -23,7 +23,9 @@ from profiler_server.diagnosis.limits.stragglers import SEEN_BEHIND_FRAC
 from profiler_server.facts.ranks import CollectiveRow, Collectives
 from profiler_server.figures import build_heat
 from profiler_server.format import format_share
-from profiler_server.pages.ranks import Comparison, RanksPage, tables
+from profiler_server.page import PageRequest
+from profiler_server.pages.ranks import Comparison, RanksPage, build, tables
+from profiler_server.pages.ranks.asking import ask
 from profiler_server.pages.ranks.tables import view_collectives
 from tests.support.jobs import JobPlan, write_job
 from tests.support.live import edit_rank, edit_run
@@ -125,6 +127,26 @@ def test_a_collective_of_very_many_ranks_is_one_line_that_covers_all_of_them() -
     assert table is not None
     assert len(table.rows) == 400
     assert (table.sums[0].ranks, table.sums[0].rank, table.sums[0].wait) == ("450", None, "n/a")
+
+
+def test_the_collectives_that_waited_for_a_rank_are_not_among_the_rows_left_out() -> None:
+    row = CollectiveRow(0, "allreduce", 9, 9, 5, 1, 1, 0, None, None, None)
+    rows = [dataclasses.replace(row, name=name, rank=rank) for rank in range(450) for name in ("allgather", "reduce")]
+    rows[-1] = dataclasses.replace(rows[-1], late=9)
+    table = view_collectives(Collectives(tuple(rows)))
+    assert table is not None
+    assert (table.rows[0].name, table.rows[0].rank, table.rows[0].late) == ("reduce", 449, "9 of 9")
+    assert (table.rows[1].name, table.rows[1].rank) == ("allgather", 0)
+    assert table.note.endswith("Of 900 rows, the 400 whose rank came last most often are shown.")
+
+
+def test_while_ranks_are_read_their_number_stands_once(tmp_path: Path) -> None:
+    run = open_run(write_job(tmp_path / "run", JobPlan(ranks=3, steps=12)))
+    whole = ask(PageRequest(run, "run", 0, run.ranks, {}))
+    page = build(dataclasses.replace(whole, is_whole=False, wanted=1024))
+    assert page.progress == "3 of 1,024 ranks are read."
+    assert page.comparison is not None
+    assert page.comparison.stats[0].label == "Mean step"
 
 
 def test_a_collective_that_one_rank_alone_called_has_the_mean_of_a_call_too() -> None:
