@@ -61,6 +61,21 @@ def test_a_profiler_that_records_already_goes_on_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "door").exists()
 
 
+def test_an_evaluation_alone_is_answered_by_what_to_write(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    trainer = build_trainer(tmp_path, [StepscopeCallback(tmp_path / "run", **FAST)])
+    trainer.evaluate()
+    trainer.predict(trainer.eval_dataset)
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith("stepscope:"))
+    write = line.partition("write: ")[2]
+    assert write == f"with stepscope.Profiler({str(tmp_path / 'run')!r}): trainer.evaluate()"
+    exec(write)  # what the line says to write records the evaluation, and no line follows
+    assert count_kinds(Run(tmp_path / "run")) == {"eval": 4}
+    trainer = build_trainer(tmp_path, [StepscopeCallback(tmp_path / "other", **FAST)])
+    trainer.train()
+    trainer.evaluate()
+    assert "was not recorded" not in capfd.readouterr().err
+
+
 def test_the_callback_is_copied_and_pickled_while_it_records(tmp_path: Path) -> None:
     class Copies(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
