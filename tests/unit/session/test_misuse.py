@@ -24,7 +24,7 @@ def test_analyse_says_where_the_run_is_and_how_to_look_at_it(
     shapes.plain()
     profiler.analyse()
     told = capsys.readouterr().err
-    assert "10 steps recorded" in told
+    assert "recorded 10 steps in" in told
     assert f"stepscope serve '{tmp_path / 'my runs'}'" in told
 
 
