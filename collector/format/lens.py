@@ -12,11 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.parts import find_files, read_table
+from collector.format.parts import read_table
 from collector.format.schema.manifest import RankManifest, RunManifest
 from collector.format.steps import (
     SELECTED_COLUMNS,
@@ -28,7 +27,7 @@ from collector.format.steps import (
     select_steps,
     train_steps,
 )
-from collector.format.stored_files import arrow_schema, open_file
+from collector.format.stored_files import arrow_schema
 
 _LONGEST_NUMBER = 15
 
@@ -121,18 +120,13 @@ class LensReader:
 
     def _read_range(self, name: str, columns: Sequence[str] | None, where: pc.Expression | None) -> pa.Table:
         if self._steps is None or not self.cuts(name):
-            return self._read_rows(name, columns, where)
+            return read_table(self._folder, name, columns, where)
         if name == "steps":
             wanted = list(columns) if columns is not None else arrow_schema(name).names
             needed = list(dict.fromkeys([*wanted, *SELECTED_COLUMNS]))
             return self._cut_steps(read_table(self._folder, name, needed, where), self._steps).select(wanted)
         within = self._find_rows(name, self._steps)
-        return self._read_rows(name, columns, within if where is None else within & where)
-
-    def _read_rows(self, name: str, columns: Sequence[str] | None, where: pc.Expression | None) -> pa.Table:
-        if name == "queues":
-            return read_requests(self._folder, columns, where)
-        return read_table(self._folder, name, columns, where)
+        return read_table(self._folder, name, columns, within if where is None else within & where)
 
     def _find_rows(self, name: str, steps: StepRange) -> pc.Expression:
         columns = arrow_schema(name).names
@@ -153,38 +147,3 @@ class LensReader:
         numbers = train_steps(counted)["step"].to_numpy()[warm]
         inside = ((numbers >= steps.first) & (numbers <= steps.last)).sum()
         return mark_first_batch(mark_judged(whole.filter(late), int(inside)), steps.first)
-
-
-_REQUEST = ("loader", "start_ns")
-
-
-def read_requests(
-    rank_folder: Path, columns: Sequence[str] | None = None, where: pc.Expression | None = None
-) -> pa.Table:
-    """Read the table `queues` (samples of queue depth), without requests for which no batch came. Raises as
-    `read_table`.
-    """
-    if not _is_old(rank_folder):
-        return read_table(rank_folder, "queues", columns, where)
-    wanted = list(columns) if columns is not None else arrow_schema("queues").names
-    samples = read_table(rank_folder, "queues", list(dict.fromkeys([*wanted, *_REQUEST])), where)
-    answered = read_table(rank_folder, "fetches", _REQUEST)
-    return samples.filter(_find_answered(samples, answered)).select(wanted)
-
-
-def _is_old(rank_folder: Path) -> bool:
-    files = find_files(rank_folder, "queues")
-    if not files or not find_files(rank_folder, "fetches"):
-        return False
-    try:
-        return "batch" not in open_file(files[0], "queues").schema_arrow.names
-    except (pa.ArrowException, OSError):  # the code that reads the rows reports the damage
-        return False
-
-
-def _find_answered(samples: pa.Table, answered: pa.Table) -> pa.Array:
-    """Return a mask of the samples whose request returned a batch, and of all samples of loaders without fetches."""
-    loaders = pc.fill_null(samples["loader"], -1).to_numpy()
-    fetched = pc.fill_null(answered["loader"], -1).to_numpy()
-    found = np.isin(samples["start_ns"].to_numpy(), answered["start_ns"].to_numpy())
-    return pa.array(found | ~np.isin(loaders, np.unique(fetched)))

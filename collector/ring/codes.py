@@ -68,12 +68,11 @@ REDUCED = 71 << CODE_SHIFT
 """After a backward: ns in which DDP reduced its gradients, hidden time included."""
 DETAILED = 72 << CODE_SHIFT
 """1: a detailed window opens here; 0: the window closes."""
+# 77 was in use before 0.4.0.
 CALLED = 75 << CODE_SHIFT
 """After COLLECTIVE_END, or after REDUCED: the kind of the call, see `packing.pack_call`."""
 CALLED_BYTES = 76 << CODE_SHIFT
 """After CALLED: bytes of the call's message."""
-WAITED = 77 << CODE_SHIFT
-"""After COLLECTIVE_END: the collective was the wait for the call with this serial. Only in versions before 0.4.0."""
 REDUCED_FROM = 78 << CODE_SHIFT
 """After REDUCED: the perf_counter_ns reading at which the reduction began."""
 DEVICE_STEP = 79 << CODE_SHIFT

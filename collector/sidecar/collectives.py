@@ -116,8 +116,7 @@ class CollectiveRows:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._indices = dict(state["collectives"])
-        # Versions before 0.4.0 did not tell them apart.
-        self._ended = dict(state.get("ended_calls", self._indices))
+        self._ended = dict(state["ended_calls"])
 
     def _describe(self, call: Call, row: dict[str, Any]) -> dict[str, Any]:
         times = {"start_ns": self._clock.to_run(call.start), "duration_ns": max(call.end - call.start, 0)}

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,17 +114,12 @@ def _sum_hooks(calls: dict[str, float], hooks: dict[str, Any]) -> tuple[float, f
     """Return the time of all hook calls of a step in ns, with a lower and an upper bound. `calls` is the number of
     calls per step of each hook.
 
-    Both bounds are None if any hook was timed without bounds. The errors of the hooks are added as independent errors.
+    Both bounds are None if any hook was not timed. The errors of the hooks are added as independent errors.
     """
-    total, below, above = 0.0, 0.0, 0.0
-    is_bounded = True
-    for name, count in calls.items():
-        times = hooks.get(name, 0.0)
-        if not isinstance(times, Sequence):  # as 0.1.0 wrote it
-            is_bounded = False
-            times = (times, times, times)
-        middle, low, high = times
-        total += count * middle
-        below += (count * (middle - low)) ** 2
-        above += (count * (high - middle)) ** 2
-    return (total, total - below**0.5, total + above**0.5) if is_bounded else (total, None, None)
+    timed = [(count, *hooks[name]) for name, count in calls.items() if name in hooks]
+    total = sum(count * middle for count, middle, _, _ in timed)
+    if len(timed) < len(calls):
+        return total, None, None
+    below = sum((count * (middle - low)) ** 2 for count, middle, low, _ in timed)
+    above = sum((count * (high - middle)) ** 2 for count, middle, _, high in timed)
+    return total, total - below**0.5, total + above**0.5

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from tests.browser.looking import wait_for_charts, wait_for_text
 from tests.support.machines import build_ranks
 from tests.support.runs import RunPlan, build_run

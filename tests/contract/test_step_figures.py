@@ -13,7 +13,7 @@ from collector.format.rank import read_step_rows
 from collector.format.schema import layout
 from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, Distribution, explain_left_out, summarize_steps
 from collector.notebook.run import Run, open_run
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.compare.comparison import compare_ranks
 from profiler_server.commands import compare
 from profiler_server.format import format_duration

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collector.format.run import Run
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from tests.support.traces import find_sample
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.accounting.categories import list_categories
 from profiler_server.analysis.device.device import summarize_device
 

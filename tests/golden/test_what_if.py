@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collector.format.run import Run
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.what_if.pipelines import recall_what_if
 from profiler_server.facts.ranks import JobSlowdown

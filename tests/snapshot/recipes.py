@@ -24,8 +24,7 @@ import pyarrow.parquet as pq
 import collector
 from collector.format.schema import layout
 from collector.format.schema.tables import TABLES
-from collector.traces import import_trace
-from collector.traces.importing import list_files
+from collector.traces.importing import import_trace, list_files
 from tests.endings.cells import Choice, list_cells
 from tests.endings.trial import run_trial_in
 from tests.snapshot.apart import DONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.device.device import DeviceWork, read_device_work
 from tests.support.traces import Event, step, write_trace
 

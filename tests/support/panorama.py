@@ -13,7 +13,7 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import Loader, Warn, encode_manifest
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from tests.support.machines import build_machine, build_ranks
 from tests.support.row_edits import evaluate, name_transforms, write_rows
 from tests.support.runs import (

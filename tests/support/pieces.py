@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from collector.format.schema.errors import TraceError
-from collector.traces import read_trace, source
+from collector.traces import source
 from collector.traces.format import TraceTables
 from collector.traces.kineto import reader
 from collector.traces.kineto.parallel.pool import Pool, read_ahead
+from collector.traces.reading import read_trace
 
 PIECE_BYTES = 4096
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collector.traces import read_trace
 from collector.traces.format import ReadOptions, TraceTables
+from collector.traces.reading import read_trace
 from tests.support.traces import Event, write_trace
 
 

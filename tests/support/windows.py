@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.format.run import Run
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from tests.support.traces import Event, annotation, call, copy, kernel, operator, step, write_trace
 
 STEPS, PARTS = 25, 4

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import make_inference
 from tests.support.traces import training_steps, write_trace

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collector.format.run import Run
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.report import build_report
 from profiler_server.report.text import render_text
 from tests.support.asking import Asker

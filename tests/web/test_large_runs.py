@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.derive import background, derived
 from profiler_server.timeline import cache as timeline_cache
 from tests.support.asking import Asker

@@ -14,7 +14,7 @@ import pytest
 import collector
 from collector.format.run import open_run
 from collector.marks.watching import WatchedQueue
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.web.report_file import render_report
 from tests.support.asking import Asker, read_words
 from tests.support.cases import PLANTED, build_case_run
@@ -169,7 +169,7 @@ def show(run: Path, page: str) -> str:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_says_that_the_training_thread_reads_its_own_input(watched: Path, page: str) -> None:
     text = show(watched, page)
-    assert "The training thread reads its own input" in text
+    assert "The recorded thread reads its own input" in text
     assert "nothing reads ahead" in text
     assert "data_pipeline=True" not in text
     assert "There are no worker processes" not in text
@@ -188,7 +188,7 @@ def test_the_suggestion_leads_to_the_page_that_shows_it(watched: Path) -> None:
     page = Asker(watched.parent).ask("/runs/run/").text
     link = re.search(r'href="([^"]*tab=processing[^"]*)"[^>]*>\s*Work and wait of each stage', page)
     assert link
-    assert "The training thread reads its own input" in Asker(watched.parent).ask(html.unescape(link[1])).text
+    assert "The recorded thread reads its own input" in Asker(watched.parent).ask(html.unescape(link[1])).text
 
 
 @pytest.mark.parametrize(("ahead", "said"), [(True, "make the items of"), (None, "is not known")])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from collector.format.run import open_run
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.report import build_report
 from profiler_server.store.redaction import redact
 from profiler_server.web.report_file import render_report

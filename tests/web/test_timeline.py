@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collector.format.run import open_run
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.page import PageRequest
 from profiler_server.pages.timeline import build
 from tests.support.asking import Asker

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from collector.format.schema import layout
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from tests.support.asking import Asker
 from tests.support.jobs import STEP_NS, JobPlan, make_job, write_job
 from tests.support.runs import RunPlan, build_run

@@ -261,7 +261,6 @@ def decode_manifest(kind: type[M], text: str, where: str, is_quoted: bool = True
         raise TableBrokenError(f"{where} lacks {', '.join(missing)}; {advise_on_manifest(Path(where))}")
     try:
         check_values(raw, "")
-        _read_written_numbers(raw)
         manifest = msgspec.convert(raw, kind)
         _check_counts(manifest)
     except (ValueError, RecursionError) as error:
@@ -304,15 +303,6 @@ def check_values(value: Any, where: str) -> None:
     elif isinstance(value, list):
         for place, inner in enumerate(value):
             check_values(inner, f"{where}[{place}]")
-
-
-def _read_written_numbers(raw: dict[str, Any]) -> None:
-    """Convert loader arguments to numbers. Version 0.1.0 wrote numbers that are no int, such as NumPy's, as text."""
-    loaders = raw.get("loaders")
-    for loader in loaders if isinstance(loaders, list) else ():
-        for name in ("batch_size", "prefetch_factor"):
-            if isinstance(loader, dict) and isinstance(value := loader.get(name), str):
-                loader[name] = int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else None
 
 
 def _check_counts(manifest: RunManifest | RankManifest) -> None:

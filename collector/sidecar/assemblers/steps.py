@@ -172,9 +172,8 @@ class StepsAssembler(Assembler):
         self._feed = SteadyFeed(self._machine, self._add_steady)
         self._index = state["index"]
         self._lost_before = state["lost"]
-        # Version 0.1.0 kept two of the sums; other versions had one more.
-        seen = state.get("seen") or {"steps": state["train_steps"], "train_ns": state["train_ns"]}
-        self._seen = Seen(**{name: value for name, value in seen.items() if name in Seen.__dataclass_fields__})
+        # Another version may have written sums that this one does not keep.
+        self._seen = Seen(**{name: value for name, value in state["seen"].items() if name in Seen.__dataclass_fields__})
         self._calls = dict(state["calls"])
         self._collectives.restore(state)
 

@@ -64,8 +64,6 @@ class CallLog:
             self.measure(value)
         elif code == codes.AWAITED:
             self._awaited = value
-        elif code == codes.WAITED:
-            self.wait(value)
         elif code == codes.REDUCED_FROM:
             self.date_reduction(value)
         return None

@@ -16,7 +16,7 @@ from collector.estimating.simulation import simulate
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import RunNotFoundError, TableBrokenError
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.data.prediction import predict_step
 from profiler_server.diagnosis import judging
 from profiler_server.diagnosis.judging import diagnose, find_rules

@@ -83,7 +83,7 @@ def test_half_characters_become_question_marks(most: int | None, monkeypatch: py
 def test_an_import_does_without_pandas(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", training_steps())
     code = (
-        "import sys; from collector.traces import import_trace; import_trace(*sys.argv[1:]); "
+        "import sys; from collector.traces.importing import import_trace; import_trace(*sys.argv[1:]); "
         "assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(path), str(tmp_path / "run")], check=True, timeout=120)

@@ -12,7 +12,7 @@ from collector.format.lens import StepRange, parse_range
 from collector.format.run import RankRun, open_run
 from collector.format.schema import layout
 from collector.format.steps import select_steps, summarize_steps
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.accounting.categories import summarize_categories
 from profiler_server.analysis.data.replicas import read_stages
 from profiler_server.analysis.device.device import summarize_device

@@ -135,10 +135,3 @@ def test_optional_fields_may_be_missing_and_unknown_ones_are_ignored() -> None:
     assert decode_manifest(RankManifest, json.dumps({**least, "loaders": [loader]}), "").loaders == (
         Loader(0, "Files", "map"),
     )
-
-
-def test_a_number_that_an_older_version_wrote_as_text_is_read() -> None:
-    raw = json.loads(encode_manifest(RANK))
-    raw["loaders"][0] |= {"batch_size": "32", "prefetch_factor": "[2, 3]"}
-    (loader,) = decode_manifest(RankManifest, json.dumps(raw), "rank.json").loaders
-    assert (loader.batch_size, loader.prefetch_factor) == (32, None)

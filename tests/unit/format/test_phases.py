@@ -16,7 +16,7 @@ from collector.format.schema import layout
 from collector.format.schema.columns import SCHEMA_VERSION, Column
 from collector.format.schema.errors import TableBrokenError
 from collector.format.schema.tables import TABLES
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.timeline.export import export_timeline
 from profiler_server.timeline.view import view_meta
 from profiler_server.web.frontend import find_frontend

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collector.format.run import Run, open_run
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.operators.operator_groups import tabulate_modules
 from profiler_server.derive import derived
 from profiler_server.page import PageRequest

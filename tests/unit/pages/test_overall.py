@@ -11,7 +11,7 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import Device, Signal, Window
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.page import PageRequest
 from profiler_server.pages.overall import Panel
 from profiler_server.pages.overall.facts import list_facts

@@ -20,7 +20,7 @@ def call_words(start: int, serial: int, *, waits: bool) -> list[int]:
 
 
 def wait_words(start: int, serial: int) -> list[int]:
-    return [start + codes.COLLECTIVE_START, start + 20 + codes.COLLECTIVE_END, serial + codes.WAITED]
+    return [*wait_without_end(start, serial), start + 20 + codes.COLLECTIVE_END]
 
 
 def step_words(start: int, number: int) -> list[int]:

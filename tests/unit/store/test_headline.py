@@ -13,7 +13,7 @@ from collector.format.schema import layout
 from collector.format.schema.errors import OptionError
 from collector.format.schema.manifest import RunManifest
 from collector.format.steps import summarize_phases, summarize_steps
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.format import ABSENT
 from profiler_server.pages.data.facts import PipelineFacts

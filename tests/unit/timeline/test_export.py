@@ -14,7 +14,7 @@ import collector
 from collector.format.schema import layout
 from collector.format.schema.errors import OptionError, OutputError, TableBrokenError
 from collector.notebook.run import Run, open_run
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.timeline.export import Part, count_export, export_timeline
 from tests.support.linked_slices import HOSTILE, linked_rows
 from tests.support.runs import MS, RunPlan, build_run

@@ -15,7 +15,7 @@ import pytest
 from collector.format.run import Run, open_run
 from collector.format.schema.layout import rank_file, run_file
 from collector.format.schema.tables import TABLES
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.report.building import build_report
 from profiler_server.timeline.export import Part, export_timeline
 from tests.perfetto.fetch import ENGINE

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.format.intervals import unite
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.timeline.device import DEVICE_ROWS, DeviceSlices, DeviceWork
 from profiler_server.timeline.scratch import LaneAllocator
 from profiler_server.timeline.sources import Batch

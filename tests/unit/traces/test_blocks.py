@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.traces import read_trace
 from collector.traces.kineto import scratch
 from collector.traces.kineto.scratch import Scratch
 from collector.traces.kineto.tables.context import split_batches
+from collector.traces.reading import read_trace
 from tests.support.traces import training_steps, write_trace
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from collector.format.schema.errors import TraceError
-from collector.traces import import_trace, read_trace, source
 from collector.traces.format import TraceTables
+from collector.traces.importing import import_trace, read_trace, source
 from tests.support.traces import build_trace, training_steps, write_trace
 
 EVENTS = training_steps()

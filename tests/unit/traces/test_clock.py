@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.format.schema.manifest import Device
-from collector.traces import read_trace
 from collector.traces.kineto.decode.clock import (
     MOST_NS,
     NO_TIME,
@@ -18,6 +17,7 @@ from collector.traces.kineto.decode.clock import (
     convert_texts,
 )
 from collector.traces.kineto.decode.events import Loose
+from collector.traces.reading import read_trace
 from tests.support.reading import read_events
 from tests.support.traces import call, kernel, operator, write_trace
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.ranks.collectives import summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from tests.support.traces import annotation, call, kernel, step, write_trace

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from collector.format.run import Run
 from collector.format.schema.errors import TraceError
 from collector.hangs.flight_recorder import PickleError, read_plain_pickle
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.ranks.ends import Hang
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.diagnosis.end_sentences import describe_end

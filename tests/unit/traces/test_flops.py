@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from collector.traces import import_trace
 from collector.traces.call import estimate_work
+from collector.traces.importing import import_trace
 from tests.support.traces import operator, step, write_trace
 
 FLOAT, HALF, SCALAR, LIST = "float", "c10::Half", "Scalar", "TensorList"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from collector.format.schema.errors import TraceError
-from collector.traces import import_trace, read_trace
 from collector.traces.format import ReadOptions, StepBounds, TraceTables
+from collector.traces.importing import import_trace, read_trace
 from collector.traces.kineto.decode.log import Log
 from collector.traces.limits import ReadLimits
 from tests.support.reading import read_events
@@ -22,7 +22,7 @@ from tests.support.traces import Event, build_trace, call, kernel, operator, tra
 
 TO_LIMIT = """
 import resource, sys
-from collector.traces import read_trace
+from collector.traces.reading import read_trace
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 assert all(read_trace(path).tables["slices"].num_rows for path in sys.argv[1:])
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)

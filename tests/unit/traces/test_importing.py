@@ -10,7 +10,7 @@ import pytest
 from collector import open_run
 from collector.format.schema.errors import OutputError, TraceError
 from collector.format.words import SOURCES
-from collector.traces import import_trace, read_trace
+from collector.traces.importing import import_trace, read_trace
 from collector.traces.reading import FORMATS
 from tests.support.reading import read_events
 from tests.support.traces import operator, training_steps, write_trace

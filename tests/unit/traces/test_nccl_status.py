@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from collector.format.run import Run
 from collector.format.schema.errors import TraceError
 from collector.hangs.nccl_ras import StatusError, number_processes, read_status
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.ranks.ends import Hang
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.diagnosis.end_sentences import describe_end

@@ -15,9 +15,8 @@ import pytest
 
 from collector.format import parts
 from collector.format.schema.errors import OutputError
-from collector.traces import import_trace, read_trace, source
 from collector.traces.format import ReadOptions
-from collector.traces.importing import import_traces
+from collector.traces.importing import import_trace, import_traces, read_trace, source
 from collector.traces.kineto import reader
 from collector.traces.kineto.parallel import pool as pools
 from collector.traces.kineto.parallel.pool import Piece, Pool, Worker

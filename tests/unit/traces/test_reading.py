@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.traces import read_trace
 from collector.traces.format import ReadOptions, StepBounds
+from collector.traces.reading import read_trace
 from collector.traces.source import _read_beside
 from tests.support.reading import read_events, slices_named
 from tests.support.traces import operator, training_steps, write_trace

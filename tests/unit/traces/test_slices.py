@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from collector.traces.kineto import scratch
 from collector.traces.kineto.classify import nesting
 from collector.traces.kineto.classify.nesting import Spans, nest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collector.traces import read_trace
+from collector.traces.reading import read_trace
 from tests.support.reading import read_events
 from tests.support.traces import Event, annotation, call, kernel, operator, step, write_trace
 

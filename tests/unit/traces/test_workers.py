@@ -19,9 +19,8 @@ import pytest
 from collector.format.run import Run
 from collector.format.schema import layout
 from collector.format.schema.errors import TraceError, UsageError
-from collector.traces import import_trace
 from collector.traces.format import ReadOptions
-from collector.traces.importing import import_traces
+from collector.traces.importing import import_trace, import_traces
 from collector.traces.limits import ReadLimits
 from collector.traces.staging import ShiftTask, shift_rank
 from collector.traces.workers import MOST_DEATHS, WORKER_BYTES, Cluster, Here, Processes, choose_jobs

@@ -11,7 +11,7 @@ import pytest
 
 from collector.format.run import RankRun, open_run
 from collector.format.schema.manifest import Window
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.accounting.categories import list_categories, summarize_categories
 from profiler_server.analysis.device.device import (
     COLLECTIVE,

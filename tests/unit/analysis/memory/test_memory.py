@@ -15,7 +15,7 @@ from collector.format.run import RankRun, open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import TableMissingError
 from collector.format.schema.manifest import Window
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.memory.memory import (
     NO_OPERATOR,
     MemoryTrace,

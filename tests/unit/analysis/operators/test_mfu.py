@@ -12,7 +12,7 @@ from torch import nn
 
 from collector.format.run import open_run
 from collector.format.schema.manifest import Device
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.operators.mfu import measure_mfu
 from profiler_server.diagnosis.use_sentences import say_use
 from profiler_server.facts.useful import ModelUse

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from collector.format.run import Run
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.ranks.collectives import match_ranks, summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks

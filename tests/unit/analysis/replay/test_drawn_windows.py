@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from collector.format.run import RankRun, Run
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.replay.building import build_graph
 from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.analysis.replay.graph import Changes, Edges, Graph, bound_savings, replay

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collector.format.run import open_run
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.analysis.memory.resources import read_held_clock
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.facts.machine import HeldClock
