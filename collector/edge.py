@@ -3,8 +3,10 @@ warnings."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import sys
 from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any, TypeVar
@@ -45,6 +47,13 @@ def attempt(make: Callable[[], T], tell: Callable[[Exception], object] = lambda 
     with Edge(tell):
         return make()
     return None
+
+
+def say(text: str) -> None:
+    """Print a line on stderr, unless the script has closed it or taken it away: print() would write to stdout then."""
+    if sys.stderr is not None:
+        with contextlib.suppress(Exception):
+            sys.stderr.write(f"stepscope: {text}\n")
 
 
 def log_failure(text: str, *args: object, level: int = logging.WARNING) -> Edge:

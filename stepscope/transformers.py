@@ -7,8 +7,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from collector import active_profiler
+from collector.edge import say
 from collector.session.framework import FrameworkRun
-from collector.session.profiler import active_profiler, say
 
 
 class StepscopeCallback(TrainerCallback):  # type: ignore[misc]
@@ -17,7 +18,8 @@ class StepscopeCallback(TrainerCallback):  # type: ignore[misc]
     `options` are those of `stepscope.Profiler`, and so is `output_path`. The default path is
     `profiler_output/<run_name>`, or the class of the model where the TrainingArguments have no `run_name`. Where a
     Profiler records already, nothing is added. `evaluate()` and `predict()` without a `train()` before them are not
-    recorded, because the Trainer has no event at their beginning: one line on stderr says what to write. Raises OptionError for an option that Profiler does not take.
+    recorded, because the Trainer has no event at their beginning: one line on stderr says what to write. Raises
+    OptionError for an option that Profiler does not take.
     """
 
     def __init__(self, output_path: str | os.PathLike[str] | None = None, **options: Any) -> None:
@@ -41,6 +43,6 @@ class StepscopeCallback(TrainerCallback):  # type: ignore[misc]
         if not self._is_silent and state.is_world_process_zero and active_profiler() is None:
             self._is_silent = True
             say(
-                f"stepscope: {call} was not recorded: StepscopeCallback records train(); "
+                f"{call} was not recorded: StepscopeCallback records train(); "
                 f"write: with stepscope.Profiler({os.fspath(self._run.output_path or 'runs/evaluation')!r}): trainer.{call}"
             )

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from collector.context.hooks import ImportWatch
-from collector.edge import Edge, log_failure
+from collector.edge import Edge, log_failure, say
 from collector.environment import DEFAULT_PATH, PATH_VARIABLE, is_main_interpreter
 from collector.marks import outlet as outlets
 from collector.session import refused, start_up
-from collector.session.ending import say
 from collector.storage.urls import find_spool, is_url
 
 OPTIONS_VARIABLE = "PROFILER_OPTIONS"

@@ -13,8 +13,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from collector.edge import say
 from collector.format.schema.removal import Scratch, make_scratch
-from collector.session.ending import say
 
 VARIABLE = "STEPSCOPE_BARRIER"
 TIMEOUT_S = 120.0

@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from collector.edge import say
 from collector.format.schema.errors import StepscopeError, UsageError
 from collector.launch.activation import activate, read_settings
 from collector.launch.launchers import OLDER_COMMAND, find_launcher, wrap_workers
 from collector.launch.origin import PLAN_VARIABLE, watch_origin
 from collector.launch.script import Program, leave_out_python, run_program
-from collector.session.ending import note_exit, say
+from collector.session.ending import note_exit
 from collector.version import find_documents
 
 _USAGE = """%(prog)s [options] script.py [argument …]

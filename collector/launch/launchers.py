@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from collector.edge import say
 from collector.format.schema.errors import UsageError
 from collector.launch.script import Program
-from collector.session.ending import say
 
 _OWN_MODULE = "collector.launch"
 OLDER_COMMAND = "profiler-run"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from collector.edge import say
 from collector.format.schema.wording import format_number_of
-from collector.session.ending import find_last_error, say
+from collector.session.ending import find_last_error
 from collector.session.profiler import Profiler
 
 

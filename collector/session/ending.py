@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -71,13 +70,6 @@ def spell_end(ended_by: str, steps: int) -> str:
     if ended_by == UNTOLD:
         return f"The script left before analyse(), {when}: at its last line or by sys.exit()."
     return f"The script was ended {when} by {ended_by}"
-
-
-def say(text: str) -> None:
-    """Print a line on stderr, unless the script has closed it or taken it away: print() would write to stdout then."""
-    if sys.stderr is not None:
-        with contextlib.suppress(Exception):
-            sys.stderr.write(f"stepscope: {text}\n")
 
 
 def count_recorded(rank: RankRun) -> str:

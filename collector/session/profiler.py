@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from collector.edge import Edge, log_failure
+from collector.edge import Edge, log_failure, say
 from collector.environment import DEFAULT_PATH, PATH_VARIABLE
 from collector.format.schema.errors import OptionError, SessionError, StepscopeError
 from collector.format.schema.facts import UNTOLD
@@ -31,7 +31,7 @@ from collector.options import (
     parse_options,
 )
 from collector.session.closing import judge_briefly
-from collector.session.ending import count_recorded, describe_error, find_last_error, find_missing, say
+from collector.session.ending import count_recorded, describe_error, find_last_error, find_missing
 from collector.session.recording import Recording
 from collector.session.trace_path import split_path, write_trace
 from collector.session.tracking import Tracking, open_tracking

@@ -1,21 +1,17 @@
 """A stand-in for the Profiler in an interpreter beside the main one: all methods exist, none records anything.
 
-pyarrow and numpy may wait for ever when a second interpreter imports them. So this file imports the standard library
-only, and the real Profiler is not imported there.
+pyarrow and numpy may wait for ever when a second interpreter imports them. So what is imported here needs the standard
+library only, and the real Profiler is not imported there.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
+from collector.edge import say
 from collector.format.schema.errors import RunError
-
-REFUSAL = (
-    "stepscope: nothing is recorded: this is not the main interpreter of the process. The training is not affected.\n"
-)
 
 
 class NoRun:
@@ -31,8 +27,7 @@ class Profiler:
     def __init__(self, output_path: str | os.PathLike[str] | None = None, **options: Any) -> None:
         self.output_path = Path(output_path or "profiler_output")
         self.options = options
-        if sys.stderr is not None:
-            sys.stderr.write(REFUSAL)
+        say("nothing is recorded: this is not the main interpreter of the process. The training is not affected.")
 
     def start(self) -> None: ...
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from collector.edge import say
 from collector.format.schema.errors import OutputError, RunError
 from collector.format.schema.removal import ensure_run_folder, remove_file
 from collector.launch.barrier import VARIABLE, Barrier, make_room
@@ -25,7 +26,6 @@ from collector.launch.benchmark.figures import Tree
 from collector.launch.benchmark.gpus import CPU, Place, choose_places, hold_clocks
 from collector.launch.children import LOG_FILE, refuse_output, start_recording
 from collector.launch.script import Program
-from collector.session.ending import say
 
 _LOOK_S = 0.02
 

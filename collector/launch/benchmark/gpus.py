@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collector.edge import say
 from collector.format.schema.errors import UsageError
-from collector.session.ending import say
 
 _READY = "ready"
 # Not by `-m`: Python warns of a module that its package has imported.

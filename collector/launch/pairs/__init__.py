@@ -20,6 +20,7 @@ from datetime import datetime
 from pathlib import Path
 
 from collector import server
+from collector.edge import say
 from collector.ending import SIGNALLED, unwind_at_signals
 from collector.environment import DEFAULT_PATH
 from collector.expendable import build_environment
@@ -39,7 +40,6 @@ from collector.launch.pairs.checkout import (
     read_borrowed,
 )
 from collector.launch.script import Program
-from collector.session.ending import say
 from collector.storage.urls import is_url
 
 USUAL_PAIRS = 5

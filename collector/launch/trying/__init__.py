@@ -23,6 +23,7 @@ import numpy as np
 import psutil
 
 from collector import server
+from collector.edge import say
 from collector.ending import SIGNALLED, unwind_at_signals
 from collector.environment import DEFAULT_PATH
 from collector.format.run import open_run
@@ -40,7 +41,6 @@ from collector.launch.trying.inside import TRIAL_VARIABLE, Plan, Span
 from collector.launch.trying.process import Crew, Neighbours, TurnFailed, TurnTaker
 from collector.launch.trying.report import describe, list_results
 from collector.launch.trying.search import TOGETHER, Life, OutOfTime, Search, TrialFailed, Turn
-from collector.session.ending import say
 
 USUAL_BUDGET_S = 300.0
 FIRST, FEW_STEPS = Span(70, 16, 20.0), 8

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ OWN_TESTS = {
     "trackers": "tests/unit/trackers",
     "faster": "tests/unit/documents/test_tutorial.py",
     "flame-graphs": "tests/web/test_door_documents.py",
+    "one-file": "tests/web/test_door_documents.py",
 }
 """Pages whose examples other tests run, with the place of these."""
 SCRIPT = """
@@ -41,7 +44,6 @@ from types import SimpleNamespace
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-import collector
 import stepscope
 
 model = torch.nn.Linear(8, 2)
@@ -50,7 +52,7 @@ mlflow = SimpleNamespace(log_metrics=dict)
 reader = SimpleNamespace(read=lambda: next(iter(loader)))
 decode = augment = lambda value: value
 images, i, paths = queue.Queue(), 0, queue.Queue()
-run = collector.open_run("digits", base_dir="runs")
+run = stepscope.open_run("digits", base_dir="runs")
 paths.put(None)
 
 
@@ -109,6 +111,14 @@ def test_the_examples_of_a_page_run(page: Path, kept: Path, tmp_path: Path) -> N
     folder = tmp_path / "work"
     shutil.copytree(kept, folder)
     assert run_page(page, folder, PRELUDE, _serve_for_a_moment) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("stepscope", "stepscope "), ("profiler-server", "stepscope "), ("profiler-run", "")]
+)
+def test_the_commands_are_installed(command: str, said: str) -> None:
+    words = [Path(sys.executable).with_name(command), "--version" if said else "--help"]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.startswith(said)
 
 
 def test_tests_of_their_own_are_there() -> None:
