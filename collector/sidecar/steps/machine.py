@@ -119,9 +119,7 @@ class StepMachine(RowKeeper):
         return is_plain and row.start == self._at == self._fetch_start
 
     def skip_to(self, fetch: FetchStart) -> None:
-        """Continue at a later fetch, which begins the open row. The steps before this fetch were processed without this
-        machine.
-        """
+        """Continue at a later fetch, which begins the open row. Others have processed the steps before it."""
         self.state = self.state.moved(fetch.position, fetch.time)
         self.state.step = fetch.step
         if fetch.without_gradients:
@@ -302,7 +300,6 @@ class StepMachine(RowKeeper):
     def _mark_closure(self, code: int) -> None:
         if code == codes.CLOSURE_START:
             self._stack.append(UNKNOWN)
-            self.row.previous = UNKNOWN
         elif UNKNOWN in self._stack:
             self.row.resolve(OPTIMIZER)
             while self._stack.pop() != UNKNOWN:
@@ -382,9 +379,7 @@ class StepMachine(RowKeeper):
             self.row.calls.append(call)
 
     def _add_reduction(self, value: int) -> None:
-        """Note that a backward reduced gradients for `value` ns. The part that the thread did not wait for counts as
-        `hidden` behind computing.
-        """
+        """Note that a backward reduced gradients for `value` ns; what the thread did not wait for is `hidden`."""
         held = left = 0
         for phase, start, end in reversed(self.row.stretches):
             if phase == COMMUNICATION:

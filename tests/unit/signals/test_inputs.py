@@ -264,6 +264,23 @@ def test_reading_inside_of_a_closure_is_no_update(tmp_path: Path) -> None:
     assert min(recorded.count("gap_ns")[1:]) >= READ_NS
 
 
+def test_work_in_a_closure_before_the_forward_prepares_the_batch_of_the_loader(tmp_path: Path) -> None:
+    def train_slowly() -> None:
+        loader = DataLoader([(torch.randn(16), index % 4) for index in range(2 * BATCHES)], batch_size=2)
+        for batch in loader:
+
+            def prepare(batch: Any = batch) -> Any:
+                time.sleep(READ_NS / 1e9)
+                return batch
+
+            train_with_closure([batch], prepare)
+
+    recorded = record(tmp_path, train_slowly)
+    check_lbfgs(recorded)
+    assert min(recorded.count("h2d_ns")) >= READ_NS
+    assert sum(recorded.count("gap_ns")) < sum(recorded.count("h2d_ns"))
+
+
 def test_a_detailed_window_opens_in_a_loop_of_closures(tmp_path: Path) -> None:
     recorded = record(tmp_path, lambda: train_with_closure(read_batches()), window=(4, 2))
     check_lbfgs(recorded)
