@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 
 from collector.format import carried
 from collector.format.schema.errors import TraceError
-from collector.traces.importing import import_trace, read_trace
+from collector.traces.importing import import_trace
+from collector.traces.reading import read_trace
 from profiler_server.timeline.export import export_timeline
 from tests.fuzz.frame import Case, HarmError
 from tests.fuzz.mutations import ODD_VALUES, Mutation, cut, drop, flip, insert, repeat, spoil_bytes, spoil_json

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from collector.format.schema.errors import TraceError
+from collector.traces import source
 from collector.traces.format import TraceTables
-from collector.traces.importing import import_trace, read_trace, source
+from collector.traces.importing import import_trace
+from collector.traces.reading import read_trace
 from tests.support.traces import build_trace, training_steps, write_trace
 
 EVENTS = training_steps()

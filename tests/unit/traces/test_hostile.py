@@ -14,9 +14,10 @@ import pytest
 
 from collector.format.schema.errors import TraceError
 from collector.traces.format import ReadOptions, StepBounds, TraceTables
-from collector.traces.importing import import_trace, read_trace
+from collector.traces.importing import import_trace
 from collector.traces.kineto.decode.log import Log
 from collector.traces.limits import ReadLimits
+from collector.traces.reading import read_trace
 from tests.support.reading import read_events
 from tests.support.traces import Event, build_trace, call, kernel, operator, training_steps, write_trace
 

@@ -10,8 +10,8 @@ import pytest
 from collector import open_run
 from collector.format.schema.errors import OutputError, TraceError
 from collector.format.words import SOURCES
-from collector.traces.importing import import_trace, read_trace
-from collector.traces.reading import FORMATS
+from collector.traces.importing import import_trace
+from collector.traces.reading import FORMATS, read_trace
 from tests.support.reading import read_events
 from tests.support.traces import operator, training_steps, write_trace
 

@@ -15,11 +15,13 @@ import pytest
 
 from collector.format import parts
 from collector.format.schema.errors import OutputError
+from collector.traces import source
 from collector.traces.format import ReadOptions
-from collector.traces.importing import import_trace, import_traces, read_trace, source
+from collector.traces.importing import import_trace, import_traces
 from collector.traces.kineto import reader
 from collector.traces.kineto.parallel import pool as pools
 from collector.traces.kineto.parallel.pool import Piece, Pool, Worker
+from collector.traces.reading import read_trace
 from collector.traces.workers import Here
 from tests.support.pieces import KeptPool, tell
 from tests.support.traces import CARRIED, Event, build_trace, training_steps, write_trace
