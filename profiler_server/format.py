@@ -3,7 +3,7 @@
 Texts are in the files of `words`: an entry for each kind of fact, with a text for each case. An entry `a.b` inherits
 the texts of the entry `a`. A text that is code, not prose, begins in the line below the text's name. A field of a text
 is a figure with its format: `{limits.DRIFT_FRAC:share}`. `{ranks:was|were}` is the first word if the number `ranks` is
-one, else the second.
+one, else the second. Any text may have the fields of `name_work`: `{noun}` is what the run calls a step.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import re
 import signal
 import string
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collector.format.phases import PHASE_LABELS
+from collector.format.phases import PHASE_LABELS, Bound, list_work
 from collector.format.schema.wording import form_plural as form_plural
 from collector.format.schema.wording import format_number_of as format_number_of
 from collector.format.schema.wording import format_ranks as format_ranks
 from collector.format.schema.wording import format_ranks_named as format_ranks_named
-from collector.format.schema.wording import reword as reword
-from collector.format.schema.wording import speak_of as speak_of
 
 _TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
@@ -236,12 +236,13 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "count": format_count,
     "cores": format_cores,
     "phase": lambda name: PHASE_LABELS[name].lower(),
-    "plural": form_plural,
     "ranks": format_ranks_named,
     "Ranks": lambda ranks: format_ranks_named(ranks).capitalize(),
     "others": format_others,
     "signal": _name_signal,
-    "when": lambda steps: f"after {format_number_of(steps, 'step')}" if steps else "before the first step",
+    "when": lambda steps: fill_in(
+        "after {steps:number of {noun}}" if steps else "before the first {noun}", steps=steps
+    ),
 }
 
 
@@ -286,9 +287,52 @@ def _read(text: str) -> str:
     return textwrap.dedent(text).strip() if text.startswith("\n") else re.sub(r"\s*\n\s*", " ", text.strip())
 
 
-def fill_in(text: str, values: Mapping[str, object]) -> str:
-    """Fill fields of a text. It is reworded for the `noun` among the values, else for that of `speak_of`."""
-    return _FORMATTER.vformat(reword(text, str(values.get("noun", ""))), (), values)
+_noun: ContextVar[str] = ContextVar("noun of a step", default="step")
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return names as a list in a sentence: `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+@contextmanager
+def speak_of(noun: str) -> Iterator[None]:
+    """Let texts without a `noun` of their own speak of a run whose steps are called `noun`, while the block runs."""
+    token = _noun.set(noun)
+    try:
+        yield
+    finally:
+        _noun.reset(token)
+
+
+def name_work(noun: str) -> Mapping[str, str]:
+    """Return the fields that name a step and its work: `{nouns}` is steps, batches or calls, `{epoch}` a pass over the
+    data, `{work}` what a step computes, `{fed_work}` that with loading, `{known_work}` with preparation, too.
+    """
+    nouns = form_plural(noun)
+    listed: Mapping[str, tuple[Bound, ...]] = {
+        "work": ("compute",),
+        "fed_work": ("input", "compute"),
+        "known_work": ("input", "transfer", "compute"),
+    }
+    works = {name: list_work(noun, bounds) for name, bounds in listed.items()}
+    epoch, epochs = ("epoch", "epochs") if noun == "step" else ("pass over the data", "passes over the data")
+    return {
+        "noun": noun,
+        "nouns": nouns,
+        "Noun": noun.capitalize(),
+        "Nouns": nouns.capitalize(),
+        "epoch": epoch,
+        "Epoch": epoch.capitalize(),
+        "epochs": epochs,
+        **{name: join_names(work) if len(work) > 1 else f"the {work[0]}" for name, work in works.items()},
+        "last_work": f"the {works['work'][-1]}",
+    }
+
+
+def fill_in(text: str, **values: object) -> str:
+    """Fill the fields of a text. A run's noun is the `noun` among the values, else that of `speak_of`."""
+    return _FORMATTER.vformat(text, (), {**name_work(str(values.get("noun") or _noun.get())), **values})
 
 
 def say(entry: str, text: str, **values: object) -> str:
@@ -300,9 +344,9 @@ def say(entry: str, text: str, **values: object) -> str:
 
 def _say_part(part: str, values: Mapping[str, object]) -> str:
     if not part.startswith("["):
-        return fill_in(part, values)
+        return fill_in(part, **values)
     fields = [field for _, field, _, _ in _FORMATTER.parse(part) if field]
-    return fill_in(part[1:-1], values) if all(_FORMATTER.get_field(field, (), values)[0] for field in fields) else ""
+    return fill_in(part[1:-1], **values) if all(_FORMATTER.get_field(field, (), values)[0] for field in fields) else ""
 
 
 def say_gain(suggestion: object, mean_ns: float | None = None) -> str:

@@ -12,7 +12,7 @@ from profiler_server.analysis.stacks.stacks import Stacks, read_stacks
 from profiler_server.diagnosis.limits.stacks import LEAST_SAMPLES
 from profiler_server.facts.steps import NamedFunction, Part
 from profiler_server.figures.flame import Flame, build_flame
-from profiler_server.format import format_count, format_number_of, reword, shorten_middle
+from profiler_server.format import fill_in, format_count, format_number_of, shorten_middle
 from profiler_server.page import Notice, build_part, explain_absence
 from profiler_server.words.phrases import spell_call, spell_function, spell_share
 
@@ -70,7 +70,7 @@ def build_phase_panel(rank: RankRun) -> StackPanel | None:
         return found
     labels = {phase.name: phase.label for phase in PHASES}
     parts = [(labels[name], found.phase(name), found.list_below(name)) for name in found.phases]
-    return _build(parts, reword("A sample of the training thread counts for the phase that it was taken in."))
+    return _build(parts, "A sample of the recorded thread counts for the phase that it was taken in.")
 
 
 def build_stage_panel(rank: RankRun, loader: int | None) -> StackPanel | None:
@@ -83,7 +83,7 @@ def build_stage_panel(rank: RankRun, loader: int | None) -> StackPanel | None:
         if found.find_stage(loader, name):
             parts.append((label, found.stage(loader, name), found.list_inside(loader, name)))
     return _build(
-        parts, "Of the workers one after the other was sampled, or the training thread where it makes the batches."
+        parts, "Of the workers one after the other was sampled, or the recorded thread where it makes the batches."
     )
 
 
@@ -100,7 +100,7 @@ def _read(rank: RankRun) -> Stacks | StackPanel | None:
 
 def _build(parts: Sequence[tuple[str, Part, Mapping[tuple[Frame, ...], int]]], note: str) -> StackPanel:
     if not parts:
-        reason = reword("No sample lies in the steps that are shown: there are about 50 a second.")
+        reason = fill_in("No sample lies in the {nouns} that are shown: there are about 50 a second.")
         return StackPanel(Notice("empty", "No samples", reason), (), "")
     widest = max(part.samples for _, part, _ in parts)
     built = tuple(_build_part(label, part, below, part.samples == widest) for label, part, below in parts)

@@ -42,7 +42,8 @@ class Phase:
     readers.
 
     `color` is a class of PALETTE. `bound` is the bottleneck of a step in which this phase is the longest. `group` is
-    the per-step chart that draws the phase. `since` is the format version that introduced the phase.
+    the per-step chart that draws the phase. `work` is what a step does in it, for sentences. `since` is the format
+    version that introduced the phase.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Phase:
     color: str
     bound: Bound
     group: LineGroup
+    work: str = ""
     since: int = 1
 
     @property
@@ -77,6 +79,7 @@ PHASES: tuple[Phase, ...] = (
         color="data",
         bound="input",
         group="input",
+        work="loading",
     ),
     Phase(
         "h2d",
@@ -85,6 +88,7 @@ PHASES: tuple[Phase, ...] = (
         color="copy",
         bound="transfer",
         group="input",
+        work="preparing the batch",
     ),
     Phase(
         "forward",
@@ -93,12 +97,21 @@ PHASES: tuple[Phase, ...] = (
         color="compute",
         bound="compute",
         group="compute",
+        work="forward",
     ),
-    Phase("backward", "Backward", "Inside the autograd engine.", color="backward", bound="compute", group="compute"),
+    Phase(
+        "backward",
+        "Backward",
+        "Inside the autograd engine.",
+        color="backward",
+        bound="compute",
+        group="compute",
+        work="backward",
+    ),
     Phase(
         "communication",
         "Communication",
-        "The training thread is held in a collective: communication that nothing hides.",
+        "The recorded thread is held in a collective: communication that nothing hides.",
         color="communication",
         bound="communication",
         group="update",
@@ -110,6 +123,7 @@ PHASES: tuple[Phase, ...] = (
         color="optimizer",
         bound="compute",
         group="update",
+        work="update",
     ),
     Phase(
         "tail",
@@ -139,12 +153,15 @@ def list_phases(noun: str, present: Collection[str] = ()) -> tuple[Phase, ...]:
     if noun not in _PASSED:
         return PHASES
     return tuple(
-        replace(
-            phase, meaning=_OF_INFERENCE.get(phase.name, phase.meaning).replace("training thread", "recorded thread")
-        )
+        replace(phase, meaning=_OF_INFERENCE.get(phase.name, phase.meaning))
         for phase in PHASES
         if phase.name in _PASSED[noun] or phase.name in present
     )
+
+
+def list_work(noun: str, bounds: Collection[Bound]) -> tuple[str, ...]:
+    """Return what a step called `noun` does in its phases with one of `bounds`, for sentences: `forward`, `update`."""
+    return tuple(phase.work for phase in list_phases(noun) if phase.bound in bounds)
 
 
 PHASE_NAMES: tuple[str, ...] = tuple(phase.name for phase in PHASES)

@@ -132,7 +132,7 @@ def _explain_ready(slowest: str | None, load: WorkerLoad | None) -> Bottleneck:
             why = f"While steps run, the workers work {share} of their time, on the processors that the step waits for."
             return Bottleneck(slowest, why, "making")
         share = format_share(load.queued_frac)
-        why = f"Batches are ready, but the training thread waits for a free processor for {share} of its time."
+        why = f"Batches are ready, but the recorded thread waits for a free processor for {share} of its time."
         return Bottleneck(None, why, "processor")
     if slowest is not None and load is not None and load.busy_frac >= limits.BUSY_WORKERS_FRAC:
         return Bottleneck(slowest, "The workers work all the time: they are the limit.", "making")

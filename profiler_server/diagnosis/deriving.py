@@ -115,7 +115,7 @@ def _find_fewer(case: Case, workers: int) -> int | None:
 def _find_spared_ns(case: Case) -> float:
     """Return the time in ns that a step waits for a processor because workers hold it; 0 if unknown.
 
-    This is the smaller of two times: the time that the training thread waits for a processor in a step, and the time
+    This is the smaller of two times: the time that the recorded thread waits for a processor in a step, and the time
     that a step without workers would save.
     """
     load, loop = case.host.load, case.loading.loop

@@ -264,7 +264,7 @@ def _measure_loading(
 
 
 def _leave_sampling(feed: Feed, sampler: SamplerTimes | None) -> Feed:
-    """Return the feed with waits shortened by the time of the sampler, which runs on the training thread anyway."""
+    """Return the feed with waits shortened by the time of the sampler, which runs on the recorded thread anyway."""
     if sampler is None:
         return feed
     sampled_ns = (sampler.batch_ns * feed.fetches).astype(np.int64)
@@ -272,7 +272,7 @@ def _leave_sampling(feed: Feed, sampler: SamplerTimes | None) -> Feed:
 
 
 def _find_reader(watched: Loader | None) -> Loader | None:
-    """Return the watched iterable if the training thread makes its items itself, as in a loader without workers; else
+    """Return the watched iterable if the recorded thread makes its items itself, as in a loader without workers; else
     None."""
     return watched if watched is not None and watched.reads_ahead is False else None
 

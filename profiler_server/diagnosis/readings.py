@@ -89,7 +89,7 @@ def judge_wait(
     reading then gives the cause of the wait.
     """
     if not has_steps:
-        return Reading("plain", "No step was recorded", "The waits show after the first training step.")
+        return Reading("plain", "No step was recorded", "The waits show after the first step.")
     waits = f"The {noun} waits for {source} for {format_share(wait_frac)} of its time"
     if wait_frac < MODERATE_WAIT_FRAC:
         return Reading("good", "Not input-bound", f"{waits}, less than {format_share(MODERATE_WAIT_FRAC)}.")
@@ -179,7 +179,7 @@ def read_watched(watched: Loader, wait_frac: float, noun: str = "step") -> Readi
         return Reading(tone, "The watched input is late", text)
     busy = "" if watched.cpu_frac is None else f", on a processor for {format_share(watched.cpu_frac)} of that time"
     text = f"It makes each item of {name} when the {noun} asks for it{busy}: nothing reads ahead."
-    return Reading(tone, "The training thread reads its own input", text)
+    return Reading(tone, "The recorded thread reads its own input", text)
 
 
 def say_completeness(found: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from profiler_server.diagnosis.limits.steps import LONG_START_UP_NS, START_UP_FRAC, START_UP_NS
 from profiler_server.facts.start_up import StartPart, StartUp
-from profiler_server.format import format_duration, format_number_of, format_shares, reword
+from profiler_server.format import fill_in, format_duration, format_number_of, format_shares
 
 _MOST_PARTS = 4
 
@@ -36,6 +36,6 @@ def say_basis(start: StartUp) -> str:
 
 
 def _name(part: StartPart) -> str:
-    known = reword(part.label)
+    known = fill_in(part.label)
     label = known[:1].lower() + known[1:] if part.cause != "recording" else known
     return f"{label} at {part.place}" if part.place and part.cause == "script" else label

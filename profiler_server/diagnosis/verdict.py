@@ -65,7 +65,7 @@ def find_bound(case: Case) -> BoundBy:
     sure = len(agreeing) / count * min(1.0, len(kept) / MIN_STEPS) ** 0.5 * (UNSEEN_DEVICE if unseen else 1.0)
     text = _say_confidence(len(kept), sum(agreeing), unseen, case.steps.noun)
     limit = case.loading.bottleneck
-    # The duration of the training thread's own work, including its own input, depends on the host.
+    # The duration of the recorded thread's own work, including its own input, depends on the host.
     is_own = kind in ("compute", "overhead") or (kind == "input" and not case.loading.loop.model.workers)
     if is_own and (queued_frac := _find_queued(case)) >= QUEUED_FRAC:
         return BoundBy("processor", None, queued_frac, sure, text)
@@ -75,7 +75,7 @@ def find_bound(case: Case) -> BoundBy:
 
 
 def _find_queued(case: Case) -> float:
-    """Return the share of time that the training thread waits for a processor. Phases then depend on the host, not on
+    """Return the share of time that the recorded thread waits for a processor. Phases then depend on the host, not on
     the code.
 
     The share is 0 with a device, because the thread mostly waits for the device. The share is also 0 if workers keep up
@@ -261,13 +261,12 @@ def _find_compute(case: Case, bound: BoundBy) -> Found:
     again = case.steps.interruptions.of_kind("recompile")
     compiling_frac = measure_stalls(case, again, read_column(case.steps.rows, "duration_ns"))
     compiling_ns = compiling_frac * case.steps.mean_ns if compiling_frac >= BOUND_FRAC else None
-    work = "trains" if case.steps.noun == "step" else "infers"
-    computing = say("bound", work, part=_of_step(case, *COMPUTING), compiling_ns=compiling_ns)
+    computing = say("bound", "computing", part=_of_step(case, *COMPUTING), compiling_ns=compiling_ns, noun=case.steps.noun)
     figures: dict[str, object] = {"computing": computing, "wait_ns": wait_ns, "wait_frac": wait_frac}
     if not wait_ns and case.loading.loader is None:
         return "compute", figures
     if wait_frac < MODERATE_WAIT_FRAC:
-        # The training thread queues for processors that its workers use.
+        # The recorded thread queues for processors that its workers use.
         queued_frac = load.queued_frac or 0.0 if load is not None and load.workers > load.others else 0.0
         crowded_ns = queued_frac * case.steps.mean_ns if queued_frac >= CROWDED_FRAC else None
         return "compute_fed", {**figures, "crowded_ns": crowded_ns}

@@ -30,7 +30,7 @@ from profiler_server.words.phrases import find_dominant, name_call, spell_functi
 
 TIMELINE = Evidence("timeline", "", "Host and device side by side")
 _COMPUTED_PARTS = ("anomaly", "outside", "stalls", "gc", "python", "caches")
-"""Pieces of a step in which the training thread computes outside operators."""
+"""Pieces of a step in which the recorded thread computes outside operators."""
 _PHASES_OF = {
     "outside": OUTSIDE,
     "communication": ("communication", "backward"),
@@ -63,7 +63,7 @@ def scale_stages(case: Case, batches: BatchTimes, stages: tuple[str, ...], facto
         return replace(model, batches=batches, receive=receive)
 
     found = feed(case, change, case.loading.choices.spared_ns)
-    # Without workers the training thread also does this work.
+    # Without workers the recorded thread also does this work.
     return replace(found, eases=not case.loading.loop.model.workers and not case.device.is_used)
 
 

@@ -20,9 +20,9 @@ CAUSES: dict[Cause, tuple[str, str]] = {
     "first_batch": ("First batch", "The start of the DataLoader's workers, and the wait for the first batch."),
     "script": ("The script's own", "What none of the other causes explains."),
     "unseen": ("Not sampled", "The time before the first sample of the stack, or all of it where none was read."),
-    "step": ("Rest of the first step", "What the first step takes beside its batch and compilations."),
+    "step": ("Rest of the first {noun}", "What the first {noun} takes beside its batch and compilations."),
 }
-"""The causes in the order of pages, each with its label and meaning."""
+"""The causes in the order of pages, each with its label and meaning, whose fields are those of any text."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from profiler_server.analysis.ranks.ranks import summarize_some
 from profiler_server.analysis.selection import choose_ranks, spell_numbers
 from profiler_server.diagnosis.clock_sentences import describe_clocks
 from profiler_server.facts.results import OperatorRow
-from profiler_server.format import format_count, format_duration, format_number_of, reword
+from profiler_server.format import fill_in, format_count, format_duration, format_number_of
 from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy
 from profiler_server.timeline.cache import find_timelines
 from profiler_server.timeline.search import NameTotal, list_longest
@@ -151,7 +151,7 @@ def _open_step(page: TimelinePage, rank: RankRun, asked: str) -> TimelinePage:
         return page
     span = _find_step(rank, int(asked)) if asked.isascii() and asked.isdigit() and len(asked) <= 15 else None
     if span is None:
-        reason = f"This rank recorded no training step {asked[:20]}. The whole run is shown."
+        reason = f"This rank recorded no step {asked[:20]}. The whole run is shown."
         return replace(page, step_missing=Notice("empty", "No such step", reason))
     page.data["span"] = span
     return page
@@ -204,7 +204,7 @@ def _count_slices(timeline: Timeline) -> Stat:
     drawn = sum(index.derived_rows)
     if not index.table_rows or not drawn:
         return Stat("Slices", format_count(index.slices), over)
-    more = f"; {format_count(drawn)} more drawn for {reword('steps')}, phases and busy time"
+    more = f"; {format_count(drawn)} more drawn for {fill_in('{nouns}')}, phases and busy time"
     return Stat("Slices", format_count(index.table_rows), over + more)
 
 

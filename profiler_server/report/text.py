@@ -41,7 +41,6 @@ from profiler_server.format import (
     format_phase_shares,
     format_ranks,
     format_share,
-    reword,
     say_gain,
 )
 from profiler_server.report.outcome import list_outcome_lines
@@ -319,7 +318,7 @@ def _render_pipeline(rank: dict[str, Any]) -> list[str]:
 def _say_busy(stage: dict[str, Any], is_inline: bool, noun: str) -> str:
     share = format_share(stage["busy_frac"])
     if is_inline:
-        return reword(f"{share} of the step, in the training process", noun)
+        return f"{share} of the {noun}, in the main process"
     return f"busy {share} of {format_number_of(stage['replicas'], 'replica')}"
 
 

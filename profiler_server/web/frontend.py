@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from profiler_server import format as figures
 from profiler_server.analysis.operators.kernels import shorten_kernel
-from profiler_server.format import reword
+from profiler_server.format import fill_in
 from profiler_server.web.links import Links
 
 CHECK_INTERVAL_S = 1.0
@@ -120,7 +120,7 @@ class Templates:
             lstrip_blocks=True,
         )
         self.environment.globals["links"] = links
-        self.environment.globals["word"] = reword
+        self.environment.globals["word"] = fill_in
         self.environment.filters.update(
             duration=figures.format_duration,
             gain=figures.say_gain,

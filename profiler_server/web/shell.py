@@ -14,7 +14,7 @@ from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Overhead, RunManifest, RunState, Warn
 from collector.plugins import BrokenPlugin, search_room
-from profiler_server.format import form_plural, reword
+from profiler_server.format import fill_in, form_plural
 from profiler_server.page import Page
 from profiler_server.store.headline import ListState, has_broken_steps, read_job_state, say_stand
 from profiler_server.web.links import Links, QueryValue, encode_query, quote_id
@@ -219,6 +219,6 @@ def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
 def build_nav(pages: PageSet, links: Links, run_id: str, current: str) -> tuple[NavItem, ...]:
     """List the pages of a run. Pages that failed to load come last."""
     return (
-        *(NavItem(reword(p.title), links.page(run_id, p.slug), p.key, p.slug == current) for p in pages.pages),
+        *(NavItem(fill_in(p.title), links.page(run_id, p.slug), p.key, p.slug == current) for p in pages.pages),
         *(NavItem(p.name.capitalize(), links.page(run_id, p.name), "", p.name == current, True) for p in pages.broken),
     )

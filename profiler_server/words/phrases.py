@@ -16,7 +16,7 @@ from profiler_server.diagnosis.limits.facts import CAPPED_NEED, INPUT_WAIT_FRAC,
 from profiler_server.facts.case import Case, Evidence, Text
 from profiler_server.facts.loading import LoaderArguments
 from profiler_server.facts.steps import NamedFunction, Part, read_column
-from profiler_server.format import fill_in, form_plural, format_duration, format_sampled, format_share, read_texts
+from profiler_server.format import fill_in, format_duration, format_sampled, format_share, read_texts
 
 DATA_PAGE = Evidence("data", "tab=interval", "Queue depth and wait per step")
 STAGES_PAGE = Evidence("data", "tab=processing", "Work and wait of each stage")
@@ -37,13 +37,11 @@ def describe(case: Case, entry: str, **given: object) -> Text:
         "reading": case.loading.reading,
         "load": case.host.load,
         "noun": steps.noun,
-        "nouns": form_plural(steps.noun),
-        "Nouns": form_plural(steps.noun).capitalize(),
         "wait": say_wait(case),
         "input_limit": say_input_limit(case),
         **given,
     }
-    return Text(**{name: fill_in(text, values) for name, text in read_texts()["texts"][entry].items()})
+    return Text(**{name: fill_in(text, **values) for name, text in read_texts()["texts"][entry].items()})
 
 
 def write_loader(loader: LoaderArguments, **changes: Any) -> str:

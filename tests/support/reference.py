@@ -23,7 +23,7 @@ from profiler_server import cli
 from profiler_server.diagnosis.judging import find_rules
 from profiler_server.diagnosis.limits import list_limits
 from profiler_server.facts.case import Rule
-from profiler_server.format import _FORMATTER, read_texts
+from profiler_server.format import fill_in, name_work, read_texts
 from tests.support.api_document import build_reference
 from tests.support.format_document import build_document
 
@@ -164,12 +164,11 @@ def _describe_rule(rule: Rule) -> str:
 
 
 def _leave_out_figures(text: str) -> str:
-    limits = SimpleNamespace(**list_limits())
-    parts = []
+    parts, known, limits = [], name_work("step"), SimpleNamespace(**list_limits())
     for literal, field, spec, _ in string.Formatter().parse(" ".join(text.split())):
         parts.append(literal)
-        if field is not None and field.startswith("limits."):
-            parts.append(_FORMATTER.vformat(f"{{{field}:{spec}}}", (), {"limits": limits}))
+        if field in known or str(field).startswith("limits."):
+            parts.append(fill_in(f"{{{field}:{spec}}}", limits=limits))
         elif field is not None:
             parts.append("…")
     # A fact that is a sentence of its own is no more than its place here.

@@ -27,7 +27,7 @@ BLOCKING_FRAC = 0.08
 """Share of the step before the forward from which copies from pinned memory matter."""
 
 PREPARE_FRAC = 0.10
-"""Share of the step from which preparation on the training thread matters, without a device."""
+"""Share of the step from which preparation on the recorded thread matters, without a device."""
 
 FLOAT64_FRAC = 0.5
 """A model is trained in double precision when at least this share of its parameters is float64."""

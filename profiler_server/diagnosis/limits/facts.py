@@ -18,7 +18,7 @@ LATE_FRAC = 0.15
 """Batches are late if the next batch was missing in more than this share of the requests."""
 
 QUEUED_FRAC = 0.25
-"""The training thread lacks a processor if it queues for one for this share of its time."""
+"""The recorded thread lacks a processor if it queues for one for this share of its time."""
 
 COMPUTING_FRAC = 0.20
 """Workers mostly wait, usually for storage, if they need a processor for less than this share of their work."""

@@ -16,7 +16,7 @@ MANY_POINTWISE = 100
 compiler gained some 5 %."""
 
 TINY_WORK_FRAC = 0.5
-"""Workers are needless if the training thread would make the batches of a step in this share of its wait."""
+"""Workers are needless if the recorded thread would make the batches of a step in this share of its wait."""
 
 SUBNORMAL_FRAC = 0.25
 """Share of computing that flushing is taken to govern. Subnormal numbers are rare, so commoner settings are tried first."""

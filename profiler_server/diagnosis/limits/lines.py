@@ -22,7 +22,7 @@ def weigh_line(function: str, is_known: bool) -> float:
 
 
 LEAST_LINE_SAMPLES = 30
-"""With fewer samples of the training thread, no line is listed. With more, the line's own interval decides whether it
+"""With fewer samples of the recorded thread, no line is listed. With more, the line's own interval decides whether it
 is worth a look."""
 
 BUSY_FRAC = 0.7

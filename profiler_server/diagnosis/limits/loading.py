@@ -29,7 +29,7 @@ UNMADE_WAIT_FRAC = 0.50
 """The workers are the limit if this share of all waiting passed before they finished the batch."""
 
 CROWDED_FRAC = 0.10
-"""Workers that keep up take processors from the step if the training thread queues for one for this share of its time.
+"""Workers that keep up take processors from the step if the recorded thread queues for one for this share of its time.
 The same share bounds a step. On a host with a spare processor it was below 5 %."""
 
 HANDOVER_BUSY_FRAC = 0.50
@@ -86,7 +86,7 @@ INDEXED_LEFT_FRAC = 0.06
 """
 
 CACHES_FRAC = 0.15
-"""Share of the computing that is also saved if the training thread stops fetching thousands of small tensors or
+"""Share of the computing that is also saved if the recorded thread stops fetching thousands of small tensors or
 choosing samples one by one, which fills its caches. 6, 25 and 28 % in three measured programs, 5 and 16 % in two with
 a slow sampler."""
 

@@ -1,4 +1,4 @@
-"""Limits of the rules on the training thread in and between its steps."""
+"""Limits of the rules on the recorded thread in and between its steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHECKPOINT_FRAC = 0.05
 """Checkpoints are reported if saving takes this share of the steps' time."""
 
 BACKGROUND_SAVED_FRAC = 0.95
-"""Share of a save that another thread takes over; the training thread still copies the state."""
+"""Share of a save that another thread takes over; the recorded thread still copies the state."""
 
 GC_FRAC, MIN_COLLECTED = 0.05, 3
 """Garbage collection is reported from this share of the step, and this number of steps with one: one long collection, such

@@ -16,7 +16,7 @@ LEAST_LOW_FRAC = 0.10
 """The lower end of a range is at least this share of the predicted step: no change makes a step free."""
 
 EASED_FRAC = 0.3
-"""If a share of the training thread's work goes, the rest may shrink by up to this fraction of that share, because its
+"""If a share of the recorded thread's work goes, the rest may shrink by up to this fraction of that share, because its
 data stays in the caches. In ten programs on processors the rest shrank by 1 to 15 %, 8 % in the median, after half of
 the step went. In two it shrank by 25 and 28 % after fetching samples one by one, four fifths of the step, went."""
 

@@ -85,7 +85,7 @@ def _judge_copy(case: Case, entry: str, least_frac: float, is_pinned: bool) -> F
 
 
 def _judge_serial_copy(case: Case) -> Finding | None:
-    """On a CPU, the training thread spends much time on each batch after receiving it and before the forward."""
+    """On a CPU, the recorded thread spends much time on each batch after receiving it and before the forward."""
     share = case.steps.share("h2d")
     if case.device.entries or share < limits.PREPARE_FRAC:
         return None

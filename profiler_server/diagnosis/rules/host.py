@@ -59,17 +59,17 @@ _MOST_NAMES = 3
 
 
 def _judge_gil_contention(case: Case) -> Finding | Abstention | None:
-    """Other Python threads of the training process compute, and the training thread waits for the interpreter meanwhile."""
+    """Other Python threads of the training process compute, and the recorded thread waits for the interpreter meanwhile."""
     load = case.host.load
     used = load.python_threads if load is not None else None
     if load is None or used is None or used < limits.PYTHON_CORES or case.device.is_used:
-        return None  # with a device, the training thread also waits for the device
+        return None  # with a device, the recorded thread also waits for the device
     if load.main_thread is None:
-        return Abstention("gil_contention", "how long the training thread was on a processor", "Record on Linux.")
+        return Abstention("gil_contention", "how long the recorded thread was on a processor", "Record on Linux.")
     known = load.main_thread + (load.queued_frac or 0.0) + case.steps.share(*WAITING)
     blocked = min(1.0 - known, used, 1.0)
     if blocked < limits.PYTHON_CORES:
-        return None  # the training thread ran all the time, so the others release the interpreter
+        return None  # the recorded thread ran all the time, so the others release the interpreter
     return Finding(
         describe(case, "gil_contention", names=_list_names(case), used=used, still_frac=1.0 - known),
         what_if=shorten_step(case, "interpreter", blocked * case.steps.mean_ns, 0.8),
@@ -148,7 +148,7 @@ def _judge_threads_over_cores(case: Case) -> Finding | None:
 
 
 def _stop_queueing(case: Case, taken_frac: float) -> WhatIf | None:
-    """Return the what-if without the training thread's waits for a processor; None if these waits are unknown.
+    """Return the what-if without the recorded thread's waits for a processor; None if these waits are unknown.
 
     Waits for processors that others use (`taken_frac`) remain. The other threads of PyTorch also queue, and a thread
     that waits for them spins. So the whole saving is known only within a wide range.

@@ -43,7 +43,7 @@ def _judge_hot_lines(case: Case) -> tuple[Finding, ...]:
 
 
 def _is_busy(case: Case) -> bool:
-    """Return whether a device is busy most of the time. The training thread then stands at lines that wait for the
+    """Return whether a device is busy most of the time. The recorded thread then stands at lines that wait for the
     device."""
     summary = case.device.summary
     busy_frac = summary.utilization_frac if summary is not None else None
@@ -77,7 +77,7 @@ def _is_divisible(case: Case, spot: Hotspot) -> bool:
 
 
 def _waits(case: Case, spot: Hotspot) -> bool:
-    """Return whether the training thread sleeps in a line, while neither a device nor another Python thread works."""
+    """Return whether the recorded thread sleeps in a line, while neither a device nor another Python thread works."""
     asleep_frac = spot.course.asleep_frac if spot.course is not None else None
     others = case.host.load.python_threads if case.host.load is not None else None
     is_alone = not case.device.is_used and (others or 0.0) < PYTHON_CORES

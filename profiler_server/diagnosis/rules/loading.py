@@ -34,7 +34,7 @@ from profiler_server.words.phrases import (
 
 
 def _choose_readers(case: Case) -> Choice | None:
-    """Return how many workers should make the batches that the training thread makes now. None if unknown, or if moving
+    """Return how many workers should make the batches that the recorded thread makes now. None if unknown, or if moving
     batches between processes would cost too much."""
     return case.loading.choices.workers if case.loading.batch_ns >= 3 * limits.SEND_NS else None
 
@@ -147,7 +147,7 @@ def _judge_workers_capped_by_cores(case: Case) -> Finding | None:
 
 
 def _judge_watched_input(case: Case) -> Finding | None:
-    """A watched iterable whose items the training thread makes itself, between two steps."""
+    """A watched iterable whose items the recorded thread makes itself, between two steps."""
     watched, choice = case.loading.watched, _choose_readers(case)
     if watched is None or watched.reads_ahead is not False or choice is None:
         return None
@@ -306,7 +306,7 @@ def _index_whole_batches(case: Case) -> WhatIf:
 
 
 def _spare_caches(case: Case, what_if: WhatIf) -> WhatIf:
-    """Return `what_if`, a change to less Python on the training thread, with a second gain: caches of the processor
+    """Return `what_if`, a change to less Python on the recorded thread, with a second gain: caches of the processor
     then hold more of the step's data. On a device there is no second gain."""
     if case.device.is_used:
         return what_if
@@ -315,7 +315,7 @@ def _spare_caches(case: Case, what_if: WhatIf) -> WhatIf:
 
 
 def _judge_slow_sampler(case: Case) -> Finding | Abstention | None:
-    """Choosing the samples of each batch holds the training thread up."""
+    """Choosing the samples of each batch holds the recorded thread up."""
     loader, sampler, limit = case.loading.loader, case.loading.sampler, case.loading.bottleneck
     if loader is None or loader.style != "map":
         return None

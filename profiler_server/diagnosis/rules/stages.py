@@ -194,14 +194,14 @@ def _judge_workers_take_processors(case: Case) -> Finding | Abstention | None:
     """The workers keep up, but on processors that the step queues for; the work that takes most processor time is named."""
     batches, load, loader = case.loading.batches, case.host.load, case.loading.loader
     if batches is None or load is None or loader is None or not loader.num_workers or case.device.is_used:
-        # With a device, the training thread mostly waits for the device, which hides its queue for processors.
+        # With a device, the recorded thread mostly waits for the device, which hides its queue for processors.
         return None
     is_late = case.loading.is_input_bound and case.loading.bottleneck.cause != "processor"
     if is_late or load.workers <= load.others:
         return None  # late batches or other programs: other rules explain these
     if load.queued_frac is None:  # the queue may matter while most processors are in use
         is_full = case.demand_frac >= CAPPED_DEMAND_FRAC
-        missing = "how long the training thread queues for a processor"
+        missing = "how long the recorded thread queues for a processor"
         return Abstention("workers_take_processors", missing, "Record on Linux.") if is_full else None
     stages = {stage: float(batches.stages_ns[stage].mean()) for stage in _STAGES if stage in batches.stages_ns}
     if load.queued_frac < limits.CROWDED_FRAC or not stages:

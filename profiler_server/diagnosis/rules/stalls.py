@@ -203,7 +203,7 @@ def _judge_gc_pauses(case: Case) -> Finding | None:
             steps=int((gc_ns > 0).sum()),
             all_steps=len(gc_ns),
             longest_ns=int(gc_ns.max()),
-            functions=say_functions(place, "the time outside of training"),
+            functions=say_functions(place, "this time"),
             culprit="" if culprit is None else spell_call(culprit),
         ),
         what_if=_stop_collecting(case, every, outside_ns),
@@ -215,7 +215,7 @@ def _stop_collecting(case: Case, gc_ns: Ints, outside_ns: float) -> WhatIf:
     """Return the what-if without garbage collections. `outside_ns` is their time in gap and tail of the mean step.
 
     Less work in gap and tail removes the same collections, so both changes together save them only once. The same is
-    true of collections while the training thread makes its batches.
+    true of collections while the recorded thread makes its batches.
     """
     mean_ns = float(gc_ns[case.steps.selection.kept].mean())
     waiting_ns = min(_measure_waiting(case, gc_ns) * mean_ns, mean_ns - outside_ns)

@@ -1,4 +1,4 @@
-"""The work of the training thread in a step, apart from operators: between the calls, within them, and in the update."""
+"""The work of the recorded thread in a step, apart from operators: between the calls, within them, and in the update."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _judge_logging(case: Case, spent_ns: float) -> Finding | None:
     share = spent_ns / case.steps.mean_ns
     if share < limits.LOGGING_FRAC:
         return None
-    functions = say_functions(find_in_phases(case, *OUTSIDE), "the time outside of training")
+    functions = say_functions(find_in_phases(case, *OUTSIDE), "this time")
     return Finding(
         describe(case, "python_gap.logged", logged=case.steps.logged, share=share, functions=functions),
         what_if=shorten_step(case, "outside", spent_ns, 1.0 - 1.0 / limits.RARER_STEPS),

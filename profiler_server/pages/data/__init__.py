@@ -82,7 +82,7 @@ def _find_notice(rank: RankRun) -> Notice | None:
             return Notice("failed", "The data pipeline cannot be shown", status.reason)
     own = any(rank.status(table).state == "there" for table in ("stages", "queues"))
     if rank.status("steps").state != "there" and not own:
-        return Notice("empty", "No step was recorded yet", "The page fills with the first training step.")
+        return Notice("empty", "No step was recorded yet", "The page fills with the first step.")
     return None
 
 

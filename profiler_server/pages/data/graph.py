@@ -10,7 +10,7 @@ from typing import Literal
 
 from profiler_server.analysis.data.queues import DEVICE_QUEUE, HOST_QUEUE, QueueKey
 from profiler_server.facts.pipeline import WORKER_STAGES, OwnStage, QueueSummary, StageSummary
-from profiler_server.format import format_count, format_duration, format_share, reword, shorten_middle
+from profiler_server.format import fill_in, format_count, format_duration, format_share, shorten_middle
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
 
 _STAGES: Mapping[str, tuple[str, str]] = {
@@ -95,20 +95,20 @@ def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox,
     loading = _build_stages(facts, WORKER_STAGES)
     training = _build_stages(facts, ("h2d", "step"))
     if workers == 0 and HOST_QUEUE not in boxes:
-        title = reword("Training process" if loading else "Training script")
-        note = reword(
-            "makes each batch itself, then trains" if loading else "feeds the step itself: no DataLoader was seen"
+        title = "Main process" if loading else "Script"
+        note = fill_in(
+            "makes each batch itself, then computes" if loading else "feeds the {noun} itself: no DataLoader was seen"
         )
         if loader is not None and loader.watched:
-            note = f"waits for each item of “{shorten_middle(loader.dataset, 60)}”, {reword('then trains')}"
-            return (Lane(reword("Training process"), note, training),)
+            note = f"waits for each item of “{shorten_middle(loader.dataset, 60)}”, then computes"
+            return (Lane("Main process", note, training),)
         return (Lane(title, note, (*loading, *training)),)
     nodes.append(Lane(f"{workers} worker process{'es' if workers != 1 else ''}", "each makes whole batches", loading))
     nodes.append(boxes.get(HOST_QUEUE))
     if DEVICE_QUEUE in boxes or "pin" in facts.stages:
-        nodes.append(Lane("Pin-memory thread", reword("of the training process"), _build_stages(facts, ("pin",))))
+        nodes.append(Lane("Pin-memory thread", "of the main process", _build_stages(facts, ("pin",))))
         nodes.append(boxes.get(DEVICE_QUEUE))
-    nodes.append(Lane(reword("Training process"), f"one {facts.noun} after the other", training))
+    nodes.append(Lane("Main process", f"one {facts.noun} after the other", training))
     return tuple(node for node in nodes if node is not None)
 
 

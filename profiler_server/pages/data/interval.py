@@ -22,7 +22,6 @@ from profiler_server.format import (
     format_number_of,
     format_share,
     format_steps,
-    reword,
 )
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
 from profiler_server.widgets import Stat
@@ -42,7 +41,7 @@ def chart_depths(samples: pa.Table, key: QueueKey, chart_id: str) -> Chart:
         held = trace.depths[trace.blocked]
         lines.append(Line("next one not ready", "communication", held, "points", x=seconds[trace.blocked]))
     is_own = key.loader is None
-    asked = "an item was asked for" if is_own else "the training thread asked for a batch"
+    asked = "an item was asked for" if is_own else "the recorded thread asked for a batch"
     rows = list(zip(seconds, trace.steps, trace.depths, strict=True))[:ROW_LIMIT]
     return Chart(
         id=chart_id,
@@ -131,15 +130,15 @@ def _explain_no_queue(facts: PipelineFacts) -> str:
     if facts.own_stages:
         return "Your own stages use no queue that is watched: wrap it with stepscope.queue(name, q)."
     if facts.loader is None:
-        return reword("No DataLoader was used, so there is no queue: the data comes from the training script itself.")
+        return "No DataLoader was used, so there is no queue: the data comes from the script itself."
     if facts.loader.watched:
         return (
             "The input is an iterable that the script watches with stepscope.watch. A queue inside of it is not seen."
         )
     if facts.loader.num_workers == 0:
-        return reword(
+        return (
             "num_workers=0: there are no worker processes and so no queue. "
-            "The training process makes each batch itself, and nothing trains meanwhile."
+            "The main process makes each batch itself, and computes nothing meanwhile."
         )
     return "No queue depth was sampled for this DataLoader."
 

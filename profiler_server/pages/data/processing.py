@@ -24,6 +24,7 @@ from profiler_server.diagnosis.readings import Reading, read_bottleneck, read_wa
 from profiler_server.facts.pipeline import OwnStage
 from profiler_server.figures import Chart
 from profiler_server.format import (
+    fill_in,
     format_bytes,
     format_count,
     format_duration,
@@ -31,7 +32,6 @@ from profiler_server.format import (
     format_share,
     format_shares,
     format_steps,
-    reword,
     shorten_middle,
 )
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
@@ -124,14 +124,14 @@ def tabulate_slow_items(facts: PipelineFacts) -> TextTable | None:
         return None
     return TextTable(
         "Slowest samples",
-        ("Sample", "Stage", "Time", "Worker", reword("Epoch"), "Batch"),
+        ("Sample", "Stage", "Time", "Worker", fill_in("{Epoch}"), "Batch"),
         tuple(
             (
                 "n/a" if row.item is None else f"dataset[{row.item}]",
                 shorten_middle(label_stage(row.stage), 20)
                 + (f": {shorten_middle(row.detail, 20)}" if row.detail else ""),
                 format_duration(row.longest_ns),
-                reword("training process") if row.replica < 0 else str(row.replica),
+                "main process" if row.replica < 0 else str(row.replica),
                 "n/a" if row.epoch is None else str(row.epoch),
                 "n/a" if row.batch is None else str(row.batch),
             )
@@ -283,9 +283,7 @@ def _name_bottleneck(facts: PipelineFacts) -> Reading:
     if facts.loader is None and facts.own_bottleneck is not None:
         return read_bottleneck(facts.own_bottleneck)
     if facts.loader is None and not facts.queues:
-        return Reading(
-            "plain", "No DataLoader was used", reword("The training script brings its own data to the step.")
-        )
+        return Reading("plain", "No DataLoader was used", fill_in("The script brings its own data to the {noun}."))
     if facts.loader is not None and facts.loader.watched:
         return read_watched(facts.loader, facts.waits.wait_frac, facts.noun)
     return read_bottleneck(facts.bottleneck)
@@ -301,9 +299,9 @@ def _describe_sides(facts: PipelineFacts, key: QueueKey) -> tuple[str, str]:
     makers = f"{format_count(workers)} worker process{'es' if workers != 1 else ''}"
     has_pin = any(other.name == DEVICE_QUEUE and other.loader is not None for other in facts.queue_keys)
     if key.loader is not None and key.name == HOST_QUEUE:
-        return makers, "1 pin-memory thread" if has_pin else "1 training process"
+        return makers, "1 pin-memory thread" if has_pin else "1 main process"
     if key.loader is not None and key.name == DEVICE_QUEUE:
-        return "1 pin-memory thread", "1 training process"
+        return "1 pin-memory thread", "1 main process"
     fillers = [_count_replicas(stage) for stage in facts.own_stages if key.name in stage.outputs]
     takers = [_count_replicas(stage) for stage in facts.own_stages if key.name in stage.inputs]
     return ", ".join(fillers) or "your own producers", ", ".join(takers) or "your own consumers"
@@ -323,7 +321,7 @@ def list_arguments(loader: Loader) -> tuple[tuple[str, str], ...]:
     length = (
         "unknown"
         if loader.length_batches is None
-        else f"{format_number_of(loader.length_batches, 'batch')} {reword('an epoch')}"
+        else f"{format_number_of(loader.length_batches, 'batch')} per {fill_in('{epoch}')}"
     )
     if loader.watched:
         return (("watched iterable", shorten_middle(loader.dataset, 60)), ("length", length))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collector.format.run import RankRun
-from profiler_server.format import reword, shorten_middle
+from profiler_server.format import fill_in, shorten_middle
 from profiler_server.page import (
     WINDOW_REMEDY,
     Notice,
@@ -21,8 +21,8 @@ from profiler_server.pages.device.parts import Breakdown, CriticalTable, build_b
 
 NO_DEVICE = (
     "Nothing ran on an accelerator while this run was recorded in detail, so there is no kernel, copy or stream to show. "
-    "That is as it should be for a training on the CPU: Step trace and Operators tell where its time goes. To see a "
-    "device here, train on a machine with one, with the model and its batches moved to it."
+    "That is as it should be for a run on the CPU: {Noun} trace and Operators tell where its time goes. To see a "
+    "device here, run it on a machine with one, with the model and its batches moved to it."
 )
 NO_KERNEL = (
     "No kernel, copy or stream was recorded, although this run had a device: {devices}. Either nothing ran on it in the "
@@ -72,7 +72,7 @@ def build(request: PageRequest) -> DevicePage:
         breakdown_notice = Notice(
             "empty",
             "No step in detail",
-            "No training step was recorded in detail.",
+            "No step was recorded in detail.",
             choose_remedy(rank, "slices", WINDOW_REMEDY),
         )
     critical, critical_notice = None, None
@@ -87,7 +87,7 @@ def _explain_nothing(rank: RankRun) -> Notice:
     """
     names = dict.fromkeys(device.name for device in rank.manifest.devices if device.kind not in ("cpu", "mps"))
     if not names:
-        return Notice("empty", "No device work", reword(NO_DEVICE), MOVE_REMEDY)
+        return Notice("empty", "No device work", fill_in(NO_DEVICE), MOVE_REMEDY)
     reason = NO_KERNEL.format(devices=shorten_middle(", ".join(names), 200))
     lack = explain_import(rank, "kernels")
     return Notice("empty", "No device work was recorded", reason, lack.remedy if lack else MOVE_REMEDY)

@@ -9,7 +9,6 @@ from collector.format.lens import StepRange
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from profiler_server.analysis.memory.resources import Resources, StepScale, read_resources, read_scale
-from profiler_server.format import reword
 from profiler_server.page import Notice, Page, PageRequest, build_part, explain_absence
 from profiler_server.pages.memory.samples import GpuView, HostView, view_gpus, view_host
 from profiler_server.pages.memory.tensors import TensorView, view_tensors
@@ -74,7 +73,7 @@ def _read_samples(rank: RankRun, steps: StepRange | None) -> Resources | Notice:
     reason = (
         "The sampler looks every half second, and no look fell into these steps. Choose a wider range."
         if resources.samples > resources.outside
-        else "The sampler looks every half second, and the training steps were over before its first look."
+        else "The sampler looks every half second, and the steps were over before its first look."
     )
     return Notice("empty", "No sample in these steps", reason)
 
@@ -89,7 +88,7 @@ def explain_no_gpu(rank: RankRun) -> Notice:
             "This run saw a GPU, and no figure of it was sampled: it was too short, or recorded by an older Stepscope."
         )
         return Notice("empty", "The GPU was not sampled", reason)
-    return Notice("empty", "No GPU", reword("PyTorch saw no CUDA device in this run: it trained on the processor."))
+    return Notice("empty", "No GPU", "PyTorch saw no CUDA device in this run: it used the processor only.")
 
 
 PAGE = Page(

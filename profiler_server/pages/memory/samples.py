@@ -14,11 +14,11 @@ from profiler_server.figures import Axes, Chart, Line, build_lines
 from profiler_server.figures.charts import Size
 from profiler_server.format import (
     ABSENT,
+    fill_in,
     format_bytes,
     format_count,
     format_number_of,
     format_share,
-    reword,
     shorten_middle,
 )
 from profiler_server.widgets import Stat
@@ -185,7 +185,7 @@ def _find_top(devices: Sequence[Device]) -> tuple[str, float] | None:
 
 
 MOST_WORKERS = 8
-USERS = {"process": "Training process", "workers": "Workers together", "system": "Whole machine"}
+USERS = {"process": "Main process", "workers": "Workers together", "system": "Whole machine"}
 BUSY_FRAC = 0.9
 """Share of the usable cores above which the processors count as full."""
 
@@ -233,7 +233,7 @@ def describe_cores(cores: Mapping[str, Series], usable: float, workers: int) -> 
     """Return text on the cores that training, workers and other programs used, and whether all cores were in use."""
     if "process" not in cores:
         return "The use of the processors was not sampled in these steps."
-    used = [f"{reword('training used')} {_cores(cores['process'].mean)}"]
+    used = [f"the main process used {_cores(cores['process'].mean)}"]
     if "workers" in cores:
         used.append(f"its {format_number_of(workers, 'worker')} {cores['workers'].mean:.2f}")
     if "system" not in cores or not usable:
@@ -255,9 +255,7 @@ def _cores(value: float) -> str:
 
 
 def _list_core_stats(cores: Mapping[str, Series], resources: Resources, usable: float) -> tuple[Stat, ...]:
-    stats = [
-        Stat(reword(label), _cores(cores[name].mean), "mean in use") for name, label in USERS.items() if name in cores
-    ]
+    stats = [Stat(label, _cores(cores[name].mean), "mean in use") for name, label in USERS.items() if name in cores]
     delay = resources.find("process", "run_queue_frac")
     if delay is not None:
         stats.append(Stat("Waiting for a processor", format_share(min(delay.mean, 1.0)), "main thread, of the time"))
@@ -270,7 +268,7 @@ def _draw_cores(resources: Resources, cores: Mapping[str, Series], usable: float
     looks = {
         "system": ("whole machine", "idle", "area"),
         "workers": ("workers together", "data", "line"),
-        "process": (reword("training process"), "compute", "line"),
+        "process": ("main process", "compute", "line"),
     }
     drawn = [Drawn(label, cores[name], color, kind) for name, (label, color, kind) in looks.items() if name in cores]
     charts = []
@@ -319,9 +317,7 @@ def _say_left_out(workers: Sequence[Series]) -> str:
 
 
 def _list_memory_stats(memory: Mapping[str, Series], resources: Resources) -> tuple[Stat, ...]:
-    stats = [
-        Stat(reword(label), format_bytes(memory[name].peak), "peak") for name, label in USERS.items() if name in memory
-    ]
+    stats = [Stat(label, format_bytes(memory[name].peak), "peak") for name, label in USERS.items() if name in memory]
     process = memory.get("process")
     if process is not None and len(process.value) > 1:
         growth = float(process.value[-1] - process.value[0])
@@ -335,7 +331,7 @@ def _list_memory_stats(memory: Mapping[str, Series], resources: Resources) -> tu
 
 
 def _draw_memory(resources: Resources, memory: Mapping[str, Series]) -> tuple[Chart, ...]:
-    looks = {"process": (reword("training process"), "compute"), "workers": ("workers together", "data")}
+    looks = {"process": ("main process", "compute"), "workers": ("workers together", "data")}
     drawn = [Drawn(label, memory[name], color) for name, (label, color) in looks.items() if name in memory]
     charts = []
     if drawn:
@@ -345,7 +341,7 @@ def _draw_memory(resources: Resources, memory: Mapping[str, Series]) -> tuple[Ch
     reads = _group(resources, "read_bytes_per_s")
     names = {
         "system": ("whole machine", "idle"),
-        "process": (reword("training process"), "compute"),
+        "process": ("main process", "compute"),
         "workers": ("workers", "data"),
     }
     drawn = [Drawn(label, reads[name], color) for name, (label, color) in names.items() if name in reads]
@@ -361,7 +357,7 @@ def _describe_coverage(resources: Resources) -> str:
     places = {float(x) for entry in resources.series for x in np.asarray(entry.x)}
     text = f"{format_number_of(len(places), 'sample')}, one every half second"
     if resources.unit == "s":
-        return f"{text}. {reword('The run has no training step')}, so they are shown over seconds."
+        return f"{text}. {fill_in('The run has no {noun}')}, so they are shown over seconds."
     if resources.outside:
         text += f"; {format_count(resources.outside)} before the first or after the last step are left out"
     return f"{text}." if len(places) == inside else f"{text}, of {format_count(inside)} in all steps."

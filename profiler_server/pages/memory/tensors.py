@@ -22,11 +22,11 @@ from profiler_server.analysis.memory.memory import (
 from profiler_server.analysis.memory.resources import read_scale
 from profiler_server.figures import Axes, Chart, Line, build_lines
 from profiler_server.format import (
+    fill_in,
     format_bytes,
     format_duration,
     format_number_of,
     format_runs,
-    reword,
     shorten_middle,
 )
 from profiler_server.widgets import Link, Stat
@@ -151,7 +151,7 @@ def _draw(rank: RankRun, trace: MemoryTrace, row: int) -> Chart:
     return Chart(
         id="memory",
         title=f"{name}: allocated over time",
-        caption=f"What tensors held after every allocation and release{since}; every other {reword('step')} is shaded. "
+        caption=f"What tensors held after every allocation and release{since}; every other {fill_in('{noun}')} is shaded. "
         "Click a point to see below what was alive.",
         figure=figure,
         columns=("Time", "Allocated", "Operator"),
@@ -188,12 +188,12 @@ def _find_window(rank: RankRun, at_ns: int, origin: int) -> str:
         return f"{format_duration(at_ns - origin)} after the first event"
     window = max(begun, key=lambda window: window.start_ns)
     steps = format_runs([(window.first_step, window.last_step)])
-    noun = reword("step" if window.first_step == window.last_step else "steps")
+    noun = fill_in("{noun}" if window.first_step == window.last_step else "{nouns}")
     return f"{format_duration(at_ns - window.start_ns)} into the window of {noun} {steps}"
 
 
 def _view_moment(live: LiveMemory, when: str, is_peak: bool) -> MomentView:
-    step = f", {reword('step')} {live.step:,}" if live.step is not None else ""
+    step = f", {fill_in('{noun}')} {live.step:,}" if live.step is not None else ""
     reserved = f" of {format_bytes(live.reserved_bytes)} reserved" if live.reserved_bytes else ""
     text = f"{format_bytes(live.allocated_bytes)} were allocated{reserved}, {format_number_of(live.count, 'block')} of that taken in this window"
     if not live.has_addresses:

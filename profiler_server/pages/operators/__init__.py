@@ -15,7 +15,7 @@ from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTabl
 from profiler_server.analysis.operators.operators import DeviceStep, summarize_device_steps
 from profiler_server.analysis.selection import SelectedRows, select_rows
 from profiler_server.figures import Chart
-from profiler_server.format import format_count, format_duration, format_number_of, format_steps, reword
+from profiler_server.format import fill_in, format_count, format_duration, format_number_of, format_steps
 from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy, explain_import
 from profiler_server.pages.operators.charts import (
     ModuleTree,
@@ -179,11 +179,11 @@ def _switch_group(state: PageState, group: str) -> dict[str, str]:
 
 
 def _describe_coverage(rank: RankRun, group: GroupTable) -> str:
-    noun = reword("steps" if len(group.steps) > 1 else "step")
+    noun = fill_in("{nouns}" if len(group.steps) > 1 else "{noun}")
     covered = f"{noun} {format_steps(group.steps)}" if group.steps else f"no {noun}"
     parts = [f"Sums over {covered}"]
     if group.outside:
-        parts.append(reword(" and what ran outside of every step"))
+        parts.append(fill_in(" and what ran outside of every {noun}"))
     windows = rank.manifest.windows
     stall = sum(window.stall_ns for window in windows)
     number = "one detailed window" if len(windows) == 1 else f"{len(windows)} detailed windows"
@@ -196,10 +196,10 @@ def _describe_coverage(rank: RankRun, group: GroupTable) -> str:
         lack = explain_import(rank, "operators")
         parts.append(f" {lack.reason} {lack.remedy}" if lack else "")
     if stall:
-        parts.append(f" Opening and saving cost {format_duration(stall)} {reword('of training time')} in all.")
+        parts.append(f" Opening and saving cost {format_duration(stall)} of the run's time in all.")
     if windows:
         parts.append(
-            reword(" Times inside a window carry its own cost, so they are a little longer than in other steps.")
+            fill_in(" Times inside a window carry its own cost, so they are a little longer than in other {nouns}.")
         )
     return "".join(parts)
 

@@ -58,7 +58,7 @@ class Cell:
     query: Mapping[str, str] | None = None
 
 
-_CALLS = Column("count", "Calls", "count", "How often it was called in the steps covered")
+_CALLS = Column("count", "Calls", "count", "How often it was called in the {nouns} covered")
 _HOST = (
     Column("total_ns", "Total", "duration", "Host time with callees"),
     Column("mean_ns", "Average", "duration", "Total host time per call"),
@@ -118,7 +118,7 @@ def list_columns(group: str, measure: Measure) -> tuple[Column, ...]:
     if group == "roofline":
         return _ROOFLINE
     if group == "host":
-        order = Column("order", "Order", "order", "Place among the first calls of the first step covered")
+        order = Column("order", "Order", "order", "Place among the first calls of the first {noun} covered")
         return (order, Column("name", "Operator", "name"), _TYPE, _CALLS, *_HOST)
     if group == "modules":
         return (Column("module", "Module", "name"), _CALLS, *times)

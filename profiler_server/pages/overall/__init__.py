@@ -41,6 +41,7 @@ from profiler_server.diagnosis.request_sentences import say_latency
 from profiler_server.figures import PHASE_COLORS, Strip, build_strip
 from profiler_server.format import (
     describe_micro_batches,
+    fill_in,
     form_plural,
     format_count,
     format_duration,
@@ -48,7 +49,6 @@ from profiler_server.format import (
     format_phase_shares,
     format_share,
     format_steps,
-    reword,
 )
 from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, build_part, explain_absence, read_steps
 from profiler_server.pages.overall.cards import (
@@ -266,7 +266,10 @@ def _describe_device(rank: RankRun) -> Stat | None:
     if summary is None or summary.utilization_frac is None:
         return None
     return Stat(
-        "Device busy", format_share(summary.utilization_frac), reword("of the detailed steps runs a kernel"), "device"
+        "Device busy",
+        format_share(summary.utilization_frac),
+        fill_in("of the detailed {nouns} runs a kernel"),
+        "device",
     )
 
 
@@ -274,7 +277,7 @@ def _describe_cost(cost_ns: float | None, mean_ns: float, noun: str) -> Stat | N
     if cost_ns is None:
         return None
     share = f", {format_share(cost_ns / mean_ns)} of the mean {noun}" if mean_ns else ""
-    return Stat("Recording cost", format_duration(cost_ns), f"a {noun} on the {reword('training thread')}{share}")
+    return Stat("Recording cost", format_duration(cost_ns), f"a {noun} on the recorded thread{share}")
 
 
 def _describe_step(steps: Steps, rank: RankRun) -> MeanStep:

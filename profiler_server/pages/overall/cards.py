@@ -23,6 +23,7 @@ from profiler_server.facts.pipeline import QueueSummary, StageSummary
 from profiler_server.facts.results import OperatorRow
 from profiler_server.figures import Axes, Chart, Line, Slice, build_lines, build_pie
 from profiler_server.format import (
+    fill_in,
     form_plural,
     format_count,
     format_duration,
@@ -30,7 +31,6 @@ from profiler_server.format import (
     format_runs,
     format_share,
     format_steps,
-    reword,
     say_cut,
 )
 from profiler_server.page import DATA_REMEDY, Notice, explain_absence
@@ -141,7 +141,7 @@ def build_timeline_card(rank: RankRun) -> TimelineCard:
             Stat("Operators", format_count(len(operators))),
             Stat("Executions", format_count(sum(row.count for row in operators))),
         ),
-        covered=f"{reword('steps' if several else 'step')} {format_runs(windows)}" if windows else "",
+        covered=f"{fill_in('{nouns}' if several else '{noun}')} {format_runs(windows)}" if windows else "",
     )
 
 

@@ -20,7 +20,6 @@ from profiler_server.format import (
     format_ranks,
     format_share,
     format_steps,
-    reword,
     shorten_middle,
 )
 
@@ -108,7 +107,7 @@ def _facts(run: RunManifest, rank: RankManifest, ranks: int, used: frozenset[int
     yield Fact("Processors", _describe_cores(rank))
     yield from _list_devices(rank.devices, used)
     if not rank.devices:
-        yield Fact("Device", reword("none: trained on the CPU"))
+        yield Fact("Device", "none: it ran on the CPU")
     if run.world_size > 1:
         yield Fact("Ranks", format_ranks(ranks, run.world_size))
     for loader in rank.loaders[:LOADERS_SHOWN]:

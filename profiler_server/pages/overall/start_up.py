@@ -9,7 +9,7 @@ from profiler_server.analysis.steps.start_up import measure_start_up
 from profiler_server.diagnosis.start_sentences import is_worth_a_bar, say_basis, say_since
 from profiler_server.facts.start_up import CAUSES, Cause, StartPart, StartUp
 from profiler_server.figures.strips import Bar, percent
-from profiler_server.format import format_duration, format_shares, reword
+from profiler_server.format import fill_in, format_duration, format_shares
 from profiler_server.page import build_part
 
 _COLORS: dict[Cause, str] = {
@@ -73,12 +73,12 @@ def _lay_out(start: StartUp) -> list[Bar]:
     for part in start.parts:
         took = part.duration_ns
         bounds = percent(begin, start.total_ns), percent(took, start.total_ns)
-        bars.append(Bar(*bounds, _COLORS[part.cause], "", f"{reword(part.label)}: {format_duration(took)}"))
+        bars.append(Bar(*bounds, _COLORS[part.cause], "", f"{fill_in(part.label)}: {format_duration(took)}"))
         begin += took
     return bars
 
 
 def _build_row(part: StartPart, share: str) -> StartRow:
-    label, meaning = map(reword, CAUSES[part.cause])
+    label, meaning = map(fill_in, CAUSES[part.cause])
     line = f"{part.place}, {part.line}" if part.line else part.place
     return StartRow(label, meaning, _COLORS[part.cause], format_duration(part.duration_ns), share, line)

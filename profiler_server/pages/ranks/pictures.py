@@ -122,7 +122,7 @@ FIGURES: Mapping[str, _Figure] = {
     "sample": _Figure("Throughput", "Samples in the time of a step: red is where a sample takes longest", _write_per_s),
     "memory": _Figure(
         "Memory",
-        "Most resident memory of each training process; a sample is taken every half second",
+        "Most resident memory of the main process of each rank; a sample is taken every half second",
         format_bytes,
         is_most=True,
     ),

@@ -162,4 +162,4 @@ def pick_step(data: StepData, wanted: str) -> Picker:
     return Picker(step, first, last, before, after, "")
 
 
-PAGE = Page(slug="steps", title="Step trace", order=20, key="s", template="steps.html", build=build, follows_steps=True)
+PAGE = Page(slug="steps", title="{Noun} trace", order=20, key="s", template="steps.html", build=build, follows_steps=True)

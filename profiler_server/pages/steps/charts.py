@@ -27,7 +27,7 @@ from profiler_server.figures import (
     build_stack,
     run_length,
 )
-from profiler_server.format import form_plural, format_count, format_duration, reword, say_cut
+from profiler_server.format import fill_in, form_plural, format_count, format_duration, join_names, say_cut
 
 
 @dataclass(frozen=True)
@@ -75,23 +75,18 @@ TABLE_ROWS = 40
 
 @dataclass(frozen=True)
 class LineChart:
-    title: str
     caption: str
     phases: tuple[str, ...]
 
 
 LINE_CHARTS: Mapping[str, LineChart] = {
     "input": LineChart(
-        "Data wait and host-to-device",
         "What every {noun} spends on getting its batch: waiting for the loader, then copying and preparing it.",
         list_group("input"),
     ),
-    "compute": LineChart(
-        "Forward and backward", "What every {noun} spends in the model and in autograd.", list_group("compute")
-    ),
+    "compute": LineChart("What every {noun} spends in the model.", list_group("compute")),
     "update": LineChart(
-        "Gap, communication, update and tail",
-        "Collectives that nothing hides, the parameter update, and what lies between the known calls.",
+        "Collectives that nothing hides, and what lies beside loading and the model.",
         list_group("update"),
     ),
 }
@@ -106,8 +101,8 @@ def build_charts(data: StepData) -> tuple[Chart, ...]:
         phases = _present(data, plan.phases)
         if phases:
             values = {PHASE_LABELS[phase]: data.column(f"{phase}_ns") for phase in phases}
-            title, caption = (reword(text) for text in (plan.title, plan.caption))
-            said = caption.format(noun=data.noun) + _say_cut(data)
+            title = join_names([*values])
+            said = fill_in(plan.caption, noun=data.noun) + _say_cut(data)
             charts.append(_chart(name, (title, said), data, (numbers, values)))
     return tuple(charts)
 

@@ -10,7 +10,7 @@ from profiler_server.analysis.steps.step_figures import PhaseSpread
 from profiler_server.analysis.steps.step_graph import CollectiveStretch, StepGraph
 from profiler_server.diagnosis.limits.steps import NOTED_FRAC
 from profiler_server.figures import PHASE_COLORS, Bar, Strip, build_lane, build_strip
-from profiler_server.format import format_duration, format_phase_shares, format_share, reword, shorten_middle
+from profiler_server.format import fill_in, format_duration, format_phase_shares, format_share, shorten_middle
 
 MOST_STREAMS = 12
 """Most rows of collectives; a run has few process groups, so more rows would be noise."""
@@ -89,7 +89,7 @@ def view_graph(graph: StepGraph, spread: Sequence[PhaseSpread], title: str, noun
         streams=_view_streams(graph.collectives, whole),
         total=format_duration(whole),
         share=format_share(sum(lengths) / whole if whole else 0.0),
-        note=reword(_explain_order(graph)),
+        note=fill_in(_explain_order(graph)),
     )
 
 
@@ -134,7 +134,7 @@ def _view_stream(name: str, group: Sequence[CollectiveStretch], whole: float) ->
 
 def _explain_order(graph: StepGraph) -> str:
     if graph.measured:
-        text = "The bars show when each phase ran on the training thread."
+        text = "The bars show when each phase ran on the recorded thread."
         first = {stretch.phase: stretch.start_ns for stretch in reversed(graph.stretches)}
         if first.get("optimizer", 0.0) >= first.get("backward", 0.0):
             return text
@@ -142,4 +142,7 @@ def _explain_order(graph: StepGraph) -> str:
     laid_out = "The bars are drawn in the usual order of the phases"
     if graph.step is None:
         return f"{laid_out}: an average has lengths, but no start times."
-    return f"{laid_out}: of this step only the length of each phase was recorded. Start times are recorded for the first steps and in detailed windows."
+    return laid_out + (
+        ": of this {noun} only the length of each phase was recorded. Start times are recorded for the first {nouns} and "
+        "in detailed windows."
+    )

@@ -34,6 +34,7 @@ from profiler_server.diagnosis.limits.steps import BULK_RATIO, DEVIATIONS, EXCES
 from profiler_server.facts.steps import NOTHING, Interruptions
 from profiler_server.format import (
     ABSENT,
+    fill_in,
     form_plural,
     format_change,
     format_count,
@@ -42,7 +43,6 @@ from profiler_server.format import (
     format_phase_shares,
     format_runs,
     format_share,
-    reword,
     shorten_middle,
 )
 from profiler_server.pages.steps.charts import StepData
@@ -100,7 +100,7 @@ def _name_steps(request: WindowRequest) -> str:
 
 
 _REASONS: dict[Reason, str] = {
-    "warm-up": "warm-up: the first steps are still slower than the typical one",
+    "warm-up": "warm-up: the first {nouns} are still slower than the typical one",
     "standstill": "the job stood still during them",
     "detailed windows": "in a detailed window or beside its reading, whose cost they carry",
 }
@@ -156,7 +156,7 @@ def describe_coverage(data: StepData) -> Coverage:
         return Coverage(f"The average covers {which}.", ())
     text = f"The average covers {format_count(len(kept))} of {format_number_of(total, noun)}: {format_runs(_find_runs(kept))}."
     left_out = tuple(
-        f"{format_runs(_find_runs(group.steps))} ({format_count(len(group.steps))}): {reword(_REASONS[group.reason])}"
+        f"{format_runs(_find_runs(group.steps))} ({format_count(len(group.steps))}): {fill_in(_REASONS[group.reason])}"
         for group in selection.left_out
     )
     return Coverage(f"{text} {explain_left_out(selection.left_out, noun)}.", left_out)

@@ -19,7 +19,7 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.control import MOST_FIRST, MOST_STEPS, WindowRequest, write_control
 from collector.format.schema.errors import OutputError, RunNotFoundError, StepscopeError
 from profiler_server.analysis.steps.step_figures import find_step_span
-from profiler_server.format import form_plural, reword, speak_of
+from profiler_server.format import fill_in, form_plural, speak_of
 from profiler_server.page import Page, PageRequest
 from profiler_server.store.mirror import find_mirror
 from profiler_server.web.answers import BadQueryError, NotInRunError, describe_error
@@ -109,7 +109,7 @@ def _build_shell(services: Services, run: Run, at: PageAddress, rank: int, page:
     panel = services.diagnoses.judge(run, rank)
     tried = services.outcomes.say_trials(at.run_id, run, panel) if not at.slug else {}
     return Shell(
-        title=reword(page.title) if page else at.slug.capitalize(),
+        title=fill_in(page.title) if page else at.slug.capitalize(),
         path=at.path,
         query=at.query,
         run=build_run_view(run, at.run_id, rank),

@@ -77,7 +77,7 @@ def test_collections_while_the_training_thread_makes_batches_shorten_those(tmp_p
 def test_the_line_that_collects_outside_of_training_is_named(tmp_path: Path) -> None:
     rows = in_phase("forward", 100, own("Net.forward", 7)), in_phase("tail", 300)
     _, claim = claim_of(tmp_path / "run", Plant(plan_of(), edit=collect("tail")), *rows)
-    assert "of the time outside of training (300 samples)" in claim.finding.text.measured
+    assert "of this time (300 samples)" in claim.finding.text.measured
     assert claim.finding.text.title == "Garbage collection interrupts the steps in main()"
     assert "gc.collect() in main()" in claim.finding.text.advice
 

@@ -180,7 +180,7 @@ def test_what_promises_a_step_is_a_rule_and_its_change_one_of_the_table() -> Non
         (
             make.with_manifest(base(), facts={"subnormals": {"read": 4000, "subnormal": 100}}),
             "2.5 % of the numbers that were read of what the forward keeps for backward are subnormal: not zero, and below "
-            "1e-38. Forward, backward and update take 96.9 % of the step. Worth trying: `torch.set_flush_denormal(True)` "
+            "1e-38. 96.9 % of the step are spent in forward, backward and update. Worth trying: `torch.set_flush_denormal(True)` "
             "(`stepscope run --try`).",
         ),
         (

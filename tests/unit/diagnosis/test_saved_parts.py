@@ -174,7 +174,7 @@ def test_the_verdict_says_how_much_of_computing_is_compiling(stall: float, said:
     case = make.split_step(recompiling(stall), optimizer=0.1)
     sentence = say_limit(case, find_bound(case))
     assert sentence.startswith("Compute-bound: ")
-    assert f"%){said}" in sentence
+    assert f"update{said}" in sentence
     assert ("compiled again" in sentence) == bool(said)
 
 

@@ -77,7 +77,7 @@ def test_a_short_run_that_only_infers_tells_how_many_batches_advice_needs(tmp_pa
     build_run(tmp_path / "run", RunPlan(steps=9))
     make_inference(tmp_path / "run")
     found = diagnose(open_run(tmp_path / "run"), 0)
-    assert "the forward takes" in found.sentence
+    assert "are spent in the forward" in found.sentence
     assert "Only 8 steady batches were recorded" in found.sentence  # the first one starts the loader
     assert [entry.missing for entry in found.abstained if "step" in f"{entry.missing} {entry.how}"] == []
 
@@ -129,7 +129,7 @@ def test_a_thread_that_queues_for_a_processor_is_starved_of_them(
     bound = find_bound(case)
     assert (bound.kind == "processor") is is_starved
     assert (
-        say_limit(case, bound).startswith("Starved of processors: the training thread waits for a free one")
+        say_limit(case, bound).startswith("Starved of processors: the recorded thread waits for a free one")
         is is_starved
     )
     assert ("Other programs use 1.5 of" in say_limit(case, bound)) is is_starved
@@ -139,7 +139,7 @@ def test_a_thread_that_makes_its_own_batches_is_starved_of_processors_too(tmp_pa
     case = with_load(measure(build_case_run(tmp_path / "run", PLANTED["no_workers"])), workers=0.0, others=1.5)
     assert find_bound(case).kind == "input"
     starved = with_load(case, queued_frac=0.8)
-    start = "Starved of processors: the training thread waits for a free one 80.0 % of the time"
+    start = "Starved of processors: the recorded thread waits for a free one 80.0 % of the time"
     assert say_limit(starved, find_bound(starved)).startswith(start)
 
 
@@ -150,7 +150,7 @@ def test_a_device_is_not_starved_while_the_host_queues(tmp_path: Path) -> None:
 
 def test_every_face_begins_with_starvation(tmp_path: Path) -> None:
     run = build_case_run(tmp_path / "run", Plant(plan_of(), tables={"resources": queued(0.2, 2.0, 0.8)}))
-    start = "Starved of processors: the training thread waits for a free one 80.0 % of the time"
+    start = "Starved of processors: the recorded thread waits for a free one 80.0 % of the time"
     assert write_brief(run)[0].startswith(start)  # the terminal prints this, too
     assert diagnose(run, 0).sentence.startswith(start)
 
