@@ -151,7 +151,6 @@ class Receive:
         return Job(self.idle_ns + min(self.held_ns, left_ns), self.cores)
 
     def scale(self, factor: float) -> Receive:
-        """Return a copy with times multiplied by `factor`."""
         return replace(self, idle_ns=self.idle_ns * factor, held_ns=self.held_ns * factor)
 
 

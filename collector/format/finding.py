@@ -153,7 +153,6 @@ def locate_run(base_dir: Path, run_id: str) -> Path:
 
 
 def name_run(base_dir: Path, path: Path) -> str:
-    """Return the id of the run at `path`, a directory in or below the base directory."""
     return BASE_ID if path == base_dir else path.relative_to(base_dir).as_posix()
 
 

@@ -65,9 +65,7 @@ class Redactor(Protocol):
 
 @dataclass(frozen=True)
 class Lens:
-    """The view of a rank: a range of steps and a redactor; None stands for all steps, and for all names unchanged.
-    Equal lenses show the same.
-    """
+    """The view of a rank: a range of steps and a redactor; None for all steps, and for all names unchanged."""
 
     steps: StepRange | None = None
     redactor: Redactor | None = None

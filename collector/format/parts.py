@@ -140,7 +140,6 @@ def find_files(rank_folder: Path, table: str) -> tuple[Path, ...]:
 
 
 def count_rows(path: Path) -> int:
-    """Return the number of rows of a file, from its footer alone."""
     borrow(path, end_only=True)
     with open(path, "rb", opener=open_inside) as file:
         try:

@@ -138,15 +138,12 @@ class RankRun:
         return total
 
     def count_steps(self, kind: str = "train") -> int:
-        """Return the number of recorded training steps, or of rows of another kind, such as eval. Raises as `table`
-        does.
-        """
+        """Return the number of recorded training steps, or of rows of another kind. Raises as `table` does."""
         if self.lens.steps is not None:
             return len(self.table("steps", ["kind"], pc.field("kind") == kind))
         return parts.count_equal(self.folder, "steps", "kind", kind)
 
     def status(self, name: str) -> TableStatus:
-        """Return whether a table can be shown, and the reason if it cannot."""
         _check_table(name)
         option = TABLES[name].option
         signal = next((s for s in self.manifest.signals if s.name in (option, name) and s.state != "on"), None)
@@ -168,9 +165,7 @@ class RankRun:
 
 
 def mark_steps(rank: RankRun, steps: pa.Table) -> pa.Table:
-    """Return `steps` of a rank with metadata on two kinds of steps that no average covers: with a standstill, and while
-    the recorder read the trace of a detailed window.
-    """
+    """Return `steps` with metadata on those that no average covers: standstills, and reading a window's trace."""
     found: tuple[Standstill, ...] = ()
     with contextlib.suppress(RunError):  # code that needs the manifest reports the error
         manifest = rank.whole.manifest

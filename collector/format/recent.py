@@ -22,13 +22,7 @@ from collector.format.steps import (
 RECENT_STEPS = 50
 """Number of last steps in the means. The same steps are left out as on the pages."""
 _COLUMNS = (
-    "kind",
-    "step",
-    "start_ns",
-    "duration_ns",
-    "detailed",
-    "batch",
-    "loader_start_ns",
+    *("kind", "step", "start_ns", "duration_ns", "detailed", "batch", "loader_start_ns"),
     *(f"{name}_ns" for name in PHASE_NAMES),
 )
 

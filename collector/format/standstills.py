@@ -58,7 +58,6 @@ class Standstill:
         return self.ended_unix_ns - self.for_ns
 
     def write(self) -> dict[str, Any]:
-        """Return the standstill as an entry of `facts` in rank.json."""
         return {name: value for name, value in asdict(self).items() if name != "rank"} | {"missing": [*self.missing]}
 
 

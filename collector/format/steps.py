@@ -89,7 +89,6 @@ class StepSummary:
 
     @property
     def excluded(self) -> tuple[int, ...]:
-        """The numbers of the steps that the average leaves out, in order."""
         return tuple(sorted(int(number) for group in self.left_out for number in group.steps))
 
 
@@ -104,8 +103,6 @@ class PhaseShare:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """The numbers of the training steps that an average leaves out for one reason."""
-
     reason: Reason
     steps: Ints
 
@@ -131,7 +128,6 @@ class StepSelection:
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """The steps outside the average, grouped by reason."""
         kinds: tuple[tuple[Reason, Mask], ...] = (
             ("warm-up", self.warm_up & ~self.kept),
             ("standstill", self.stood & ~self.warm_up & ~self.kept),
@@ -223,7 +219,6 @@ def tells_waits(is_trace: bool, data_wait_ns: int) -> bool:
 
 
 def sum_recorded(steps: pa.Table) -> int:
-    """Return the recorded time in ns: the sum of the durations of all rows, of any kind."""
     return int(read_integers(steps, "duration_ns").sum())
 
 
@@ -290,7 +285,6 @@ def _find_first_of_epoch(train: pa.Table) -> Mask:
 
 
 def summarize_steps(steps: pa.Table) -> StepSummary:
-    """Summarise the training steps of a `steps` table."""
     selection = select_steps(steps)
     if not len(selection.step):
         return StepSummary(0, None, None, (), None)
@@ -420,7 +414,6 @@ def count_as_steps(every: pa.Table) -> StepRows:
 
 
 def is_kind(rows: pa.Table, kind: str) -> pa.ChunkedArray:
-    """Return for each row whether it is of a kind, such as `train`."""
     return pc.equal(rows["kind"].cast(pa.string()), from_texts([kind])[0])
 
 

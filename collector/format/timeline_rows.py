@@ -63,7 +63,6 @@ class Placed:
 
 
 def place_steps(steps: pa.Table) -> Placed:
-    """Return the timeline rows of the table `steps`, which needs STEP_COLUMNS."""
     kind = _text(steps["kind"])
     train, evaluation = pc.equal(kind, "train"), pc.equal(kind, "eval")
     number = pc.binary_join_element_wise("Step", _text(steps["step"]), " ")

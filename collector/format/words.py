@@ -33,48 +33,18 @@ trigger's code in an order."""
 SOURCES = ("collector", "kineto", "export", "job_operations", "flight_recorder", "nccl_ras")
 """The sources of a run: a recording, or a format of traces. A redacted run shows no other source."""
 SIGNALS = (
-    *(
-        "backward",
-        "calls",
-        "communication",
-        "compiles",
-        "data_pipeline",
-        "device_time",
-        "ending",
-        "environment",
-    ),
-    *(
-        "fetches",
-        "forward",
-        "gc",
-        "gpu",
-        "loader",
-        "logging_calls",
-        "memory",
-        "optimizer",
-        "parallel",
-        "phases",
-        "points",
-    ),
-    *("queues", "ranges", "resources", "sampler", "saving", "serving", "stacks", "stages", "steps", "threads"),
-    *("torchdata", "triggers", "unused_gradients", "window", "workers"),
+    *("backward", "calls", "communication", "compiles", "data_pipeline", "device_time", "ending", "environment"),
+    *("fetches", "forward", "gc", "gpu", "loader", "logging_calls", "memory", "optimizer", "parallel", "phases"),
+    *("points", "queues", "ranges", "resources", "sampler", "saving", "serving", "stacks", "stages", "steps"),
+    *("threads", "torchdata", "triggers", "unused_gradients", "window", "workers"),
 )
 """The signals of a recording that a manifest can name."""
 WARNINGS = (
     *("batches_guessed", "collectives", "control_file", "ddp_records", "ended_by", "input_unseen", "log_to"),
-    *(
-        "no_device",
-        "no_sidecar",
-        "not_written",
-        "other_world_size",
-        "passed_over",
-        "rank_unreadable",
-        "ranges_left_open",
-    ),
-    *("rows_dropped", "sealed_model", "sidecar_ended", "step_cut_off", "steps_inferred", "steps_lost"),
+    *("no_device", "no_sidecar", "not_written", "other_world_size", "passed_over", "rank_unreadable"),
+    *("ranges_left_open", "rows_dropped", "sealed_model", "sidecar_ended", "step_cut_off", "steps_inferred", "steps_lost"),
     *("steps_unseen", "steps_within_steps", "trace_args_dropped", "trace_cut_off", "trace_events_unknown"),
-    *("trace_events_untimed", "trace_incomplete"),
-    *("trace_without_steps", "updates_unseen", "window_cut_short"),
+    *("trace_events_untimed", "trace_incomplete", "trace_without_steps", "updates_unseen", "window_cut_short"),
 )
 """The warning codes of a rank."""
 _ELEMENT_BYTES = (

@@ -193,9 +193,7 @@ def _list_tops(memory: int) -> set[tuple[int, int]]:
 
 
 def _find_text_bits(memory: int) -> tuple[int, int]:
-    """Return the bit positions of two fields in the state word of a Python str: the bytes per character, and whether
-    the text is ASCII.
-    """
+    """Return two bit positions in the state word of a str: bytes per character, and whether it is ASCII."""
     texts = ["".join(parts) for parts in (("stacks", "."), ("\u00e9", "t"), ("\u0394", "t"), ("\U0001f600", "t"))]
     states = [int.from_bytes(os.pread(memory, 4, id(text) + _TEXT_STATE), "little") for text in texts]
     kind = next(shift for shift in range(29) if [state >> shift & 7 for state in states] == [1, 1, 2, 4])
@@ -262,9 +260,7 @@ def find_shift(process: int) -> int:
 
 
 def has_thread(memory: int, shift: int, thread: int) -> bool:
-    """Return whether `thread` is the address of a thread state in another process. `memory` is a descriptor of that
-    process's memory, `shift` the result of `find_shift`.
-    """
+    """Return whether `thread` is a thread state in another process's `memory`; `shift` is of `find_shift`."""
     return any(thread in _list_threads(memory, find_lists(), shift) for _ in range(_TRIES))
 
 

@@ -38,9 +38,7 @@ class Threads:
             self._drop(thread)
 
     def look(self) -> Seen | None:
-        """Return whether the watched thread sleeps and how many threads run; None if the process has too many threads,
-        or if the watched thread is unknown.
-        """
+        """Return whether the watched thread sleeps and how many run; None with too many threads or an unknown one."""
         if self._looks % LIST_AGAIN == 0:
             self._list()
         self._looks += 1

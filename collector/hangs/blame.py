@@ -40,16 +40,13 @@ class Stop:
 
     @property
     def least(self) -> int:
-        """The number of collectives of the group that the missing ranks have completed."""
         one = self.missing[0]
         return one.count(self.group) if self.group is not None else one.ended
 
 
 @dataclass(frozen=True)
 class _Wait:
-    """Ranks that wait for missing ranks in collective `number` of a group. If `number` is None, they wait in a
-    backward.
-    """
+    """Ranks that wait for missing ranks in collective `number` of a group; None: in a backward."""
 
     group: Group
     number: int | None
@@ -58,9 +55,7 @@ class _Wait:
 
 
 def explain_positions(positions: Sequence[RankPosition]) -> Stop | None:
-    """Return which ranks wait for which. None if no rank waits for another, or if a rank of unknown state may be to
-    blame.
-    """
+    """Return which ranks wait for which; None if none does, or if a rank of unknown state may be to blame."""
     positions = _tell_groups(positions)
     waits = [*_list_waits(positions), *_list_backwards(positions)]
     chosen = _choose(waits, positions)
@@ -123,9 +118,7 @@ def name_group(stop: Stop) -> str:
 
 
 def _tell_groups(positions: Sequence[RankPosition]) -> Sequence[RankPosition]:
-    """Return the positions with groups. If no position has groups, each gets the same one, in which all collectives
-    count.
-    """
+    """Return the positions with groups; if none has any, with one group in which all collectives count."""
     if any(position.counts for position in positions):
         return positions
     reduces = any(IN_BACKWARD in position.name for position in positions)

@@ -41,9 +41,7 @@ def read_threshold_ns() -> int:
 
 
 def describe_innermost(text: str) -> str:
-    """Return text on the innermost function of a stack, and on the innermost function of the script's own code; "" for
-    "".
-    """
+    """Return text on the innermost function of a stack, and on the innermost one of the script's own code."""
     lines = text.splitlines()
     if not lines:
         return ""
@@ -58,9 +56,7 @@ def is_long_work(text: str) -> bool:
 
 
 def waits_for_ranks(text: str) -> bool:
-    """Return whether the innermost frame of a stack (one line per frame) is in torch's distributed code. Frames of
-    operator dispatch are skipped.
-    """
+    """Return whether the innermost frame of a stack, without operator dispatch, is torch's distributed code."""
     inner = next((line for line in reversed(text.splitlines()) if _DISPATCH not in line), "")
     return _OF_RANKS in inner
 
@@ -131,18 +127,14 @@ def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
 
 
 def is_standstill(found: Standing) -> bool:
-    """Return whether the job really stands still. False if a rank that holds it up is busy computing, saving or
-    compiling.
-    """
+    """Return whether the job really stands: not if a rank that holds it up computes, saves or compiles."""
     if found.stop is not None:
         return all(one.still is not None and not one.still.works for one in found.stop.missing)
     return all(one.in_collective or (one.still is not None and not one.still.works) for one in found.places)
 
 
 def describe_live_hang(found: Standing, size: str = "") -> str:
-    """Return sentences: which ranks wait for which, for how long, and where. `size` is the collective's message size as
-    text, "" to leave it out.
-    """
+    """Return sentences on who waits for whom, for how long and where. `size` is the message size as text."""
     length = f"{found.for_ns / 1e9:,.0f} s"
     stop = found.stop
     if stop is None:

@@ -42,9 +42,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Communicator:
-    """A communicator of NCCL. `name` is its hash; if other communicators have the same hash, the secondary hash is
-    appended.
-    """
+    """A communicator. `name` is its hash, with the secondary hash if others have the same."""
 
     name: str
     size: int

@@ -94,7 +94,6 @@ class RankPosition:
 
     @property
     def has_begun_ns(self) -> int:
-        """The time since which nothing has happened, in Unix ns."""
         return self.seen_unix_ns - (self.still.for_ns if self.still else 0)
 
     @property
@@ -169,7 +168,6 @@ def describe_position(position: RankPosition) -> str:
 
 
 def describe_stack(position: RankPosition) -> str:
-    """Return the function in which a rank stood, as the end of a sentence; "" if unknown."""
     return f", at {position.still.stack}" if position.still is not None and position.still.stack else ""
 
 

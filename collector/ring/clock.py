@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Clock:
-    """The run's epoch (the Unix time from which its tables count), and readings of perf_counter_ns and time_ns at one
-    moment.
-    """
+    """The Unix time from which a run's tables count, and readings of perf_counter_ns and time_ns at one moment."""
 
     epoch_unix_ns: int
     perf_ns: int
@@ -35,9 +33,7 @@ class Clock:
         return perf_ns + (self.unix_ns - self.perf_ns - self.epoch_unix_ns)
 
     def unix_to_run(self, unix_ns: int) -> int:
-        """Convert `unix_ns` to ns since the epoch: a reading of time_ns or of Kineto's clock, or a numpy array of
-        readings.
-        """
+        """Convert a reading of time_ns or of Kineto's clock, or an array of them, to ns since the epoch."""
         return unix_ns - self.epoch_unix_ns
 
     def now(self) -> int:

@@ -14,9 +14,7 @@ FILE = "compiles.jsonl"
 
 @dataclass(frozen=True)
 class CompileNote:
-    """A note on a compilation. `kind` is compile, recompile or graph_break; `step` is the step after whose end it was
-    noticed.
-    """
+    """A compile, recompile or graph_break (`kind`), noticed after the end of step `step`."""
 
     step: int
     kind: str

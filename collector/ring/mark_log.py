@@ -55,8 +55,6 @@ class Range(NamedTuple):
 
 
 class DeviceTime(NamedTuple):
-    """The device time of a range in ns, -1 if unknown."""
-
     id: int
     device_ns: int
 
@@ -129,7 +127,6 @@ class MarkLog:
         self._ring.close()
 
     def disown(self) -> None:
-        """Stop writing in a forked child, because the ring belongs to the parent."""
         self.is_open = False
 
     def _write_name(self, text: str, parent: int) -> int:

@@ -15,7 +15,11 @@ import ctypes
 import mmap
 import os
 import weakref
+from pathlib import Path
 from typing import Any
+
+from collector.format.schema.inside import open_inside
+from collector.format.schema.removal import remove_file
 
 MARK = 0x5354_5257
 _FIRST = 3
@@ -25,8 +29,27 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 def can_share() -> bool:
-    """Return whether this system has memory that can be shared with another process."""
     return hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
+
+
+def create_file(path: Path, size: int) -> int:
+    """Create a file of `size` bytes and return its descriptor, marked by `keep`. Raise OSError without room, or if the
+    file exists.
+
+    The blocks are reserved: on a full disk a record would be lost later, and a store to mapped memory would be SIGBUS.
+    """
+    descriptor = open_inside(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size)
+        else:  # macOS
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(bytes(size))
+        return keep(descriptor)
+    except OSError:
+        remove_file(path)
+        os.close(descriptor)
+        raise
 
 
 def create_shared(size: int) -> int:

@@ -55,7 +55,6 @@ def unpack_queues(payload: Payloads) -> Queues[Payloads]:
 
 
 def pack_fetch(epoch: int, loader: int) -> int:
-    """Return the payload of the word LOADER, from epoch and loader number."""
     return epoch << LOADER_BITS | loader & _LOADER_MASK
 
 
@@ -70,15 +69,12 @@ def pack_call(serial: int, waits: bool, what: int) -> int:
 
 
 def unpack_call(payload: int) -> tuple[int, bool, int]:
-    """Return the serial, whether a wait will follow, and the index of the collective in the notes."""
     return payload >> _SERIAL_SHIFT, bool(payload >> _WAIT_BIT & 1), payload & (1 << _WAIT_BIT) - 1
 
 
 def pack_device_phase(place: int, time_ns: int) -> int:
-    """Return the payload of DEVICE_PHASE, from the index of a phase and its time on the device in ns."""
     return place << _TIME_BITS | time_ns
 
 
 def unpack_device_phase(payload: int) -> tuple[int, int]:
-    """Return the index of a phase and its time on the device in ns, from the payload of the word DEVICE_PHASE."""
     return payload >> _TIME_BITS, payload & (1 << _TIME_BITS) - 1

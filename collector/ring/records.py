@@ -18,11 +18,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from collector.format.schema.inside import open_inside
-from collector.format.schema.removal import remove_file
-from collector.ring.memory import close_ours, is_ours, keep
+from collector.ring.memory import close_ours, create_file, is_ours, keep
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +46,6 @@ def encode_text(text: str, words: int) -> tuple[int, ...]:
 
 
 def decode_text(words: Sequence[int]) -> str:
-    """Return the text in words made by `encode_text`."""
     return struct.pack(f"<{len(words)}q", *words).rstrip(b"\0").decode("utf-8", "replace")
 
 
@@ -57,9 +55,7 @@ class RecordWriter:
     __slots__ = ("_capacity", "_descriptor", "_lock", "_pack", "_padding", "_path", "_record_bytes", "_written")
 
     def __init__(self, path: Path, fields: int, capacity: int, meta: Sequence[int] = ()) -> None:
-        """Create the whole file, for `capacity` records of `fields` words each. `meta` goes into the header. Raise
-        OSError without room, or if the file exists.
-        """
+        """Create the file, for `capacity` records of `fields` words. Raise OSError without room, or if it exists."""
         words = fields + 2
         self._record_bytes = words * 8
         self._capacity = capacity
@@ -69,7 +65,7 @@ class RecordWriter:
         # What a closed descriptor was called may be a file of the user's now: nothing is written after close().
         self._lock = threading.RLock()
         self._path = path
-        self._descriptor = _create_file(path, _HEADER_BYTES + capacity * self._record_bytes)
+        self._descriptor = create_file(path, _HEADER_BYTES + capacity * self._record_bytes)
         kept = meta[:META_WORDS]
         os.pwrite(self._descriptor, struct.pack(f"<{len(kept)}q", *kept), _META_OFFSET)
         header = (words, capacity, os.getpid(), time.perf_counter_ns(), 0, 0)
@@ -134,7 +130,6 @@ class RecordReader:
 
     @property
     def fields(self) -> int:
-        """Number of words in a record that belong to the user of the ring."""
         return int(self._words) - 2
 
     @property
@@ -212,25 +207,3 @@ def open_reader(path: Path, position: int = 0) -> RecordReader | None:
             return RecordReader(path, descriptor, position)
     os.close(descriptor)
     return None
-
-
-def _create_file(path: Path, size: int) -> int:
-    descriptor = open_inside(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        _reserve(descriptor, size)
-        return keep(descriptor)
-    except OSError:
-        remove_file(path)
-        os.close(descriptor)
-        raise
-
-
-def _reserve(descriptor: int, size: int) -> None:
-    # The blocks of the file are reserved now: on a full disk later records would be lost.
-    reserve: Any = getattr(os, "posix_fallocate", None)
-    if reserve is not None:
-        reserve(descriptor, 0, size)
-        return
-    block = bytes(1 << 16)
-    for at in range(0, size, len(block)):
-        os.write(descriptor, block[: min(len(block), size - at)])

@@ -116,7 +116,6 @@ class StageLog:
         self._lock = threading.Lock()
 
     def add(self, kind: int, record: Sequence[int]) -> None:
-        """Write a Batch, Part, Send or Span."""
         self._append(kind, *record)
 
     def name(self, text: str) -> int:

@@ -123,7 +123,6 @@ def write_window(events: Path, note: WindowNote) -> None:
 
 
 def find_windows(events: Path) -> tuple[Path, ...]:
-    """Return the paths of the notes of all windows, in order of their steps."""
     return tuple(sorted(events.glob(f"{_PREFIX}*{_NOTE_SUFFIX}")))
 
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from collector.format.schema.inside import open_inside
 from collector.format.schema.removal import remove_file
-from collector.ring.memory import Mapping, can_share, close_ours, create_shared, is_ours, keep
+from collector.ring.memory import Mapping, can_share, close_ours, create_file, create_shared, is_ours, keep
 
 CODE_SHIFT = 56
 PAYLOAD_MASK = (1 << CODE_SHIFT) - 1
@@ -65,7 +65,8 @@ class WordLog:
         self.following = itertools.count(1).__next__
         self.thread: list[int] = [threading.get_ident()]
         size = HEADER_BYTES + capacity * 8
-        self._descriptor = _create_file(path, size)
+        remove_file(path)  # a new file: what is there may have another name, too
+        self._descriptor = create_file(path, size)
         try:
             self.is_shared = shared and can_share()
             if self.is_shared:
@@ -142,27 +143,11 @@ class WordLog:
         self.header[_STEPS_SLOT] = steps
 
     def is_mine(self) -> bool:
-        """Return whether the calling thread is the training thread, which alone may write."""
         return self.thread[0] == threading.get_ident()
 
     def disown(self) -> None:
         """Stop writing, in a forked child: it has its parent's thread ids and log."""
         self.thread[0] = -1
-
-
-def _create_file(path: Path, size: int) -> int:
-    remove_file(path)  # a new file: what is there may have another name, too
-    descriptor = open_inside(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        # A hole in a mapped file on a full disk is SIGBUS at the store; reserving it is ENOSPC here.
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, size)
-        else:  # pragma: no cover  macOS
-            os.ftruncate(descriptor, size)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def _disown_all() -> None:
@@ -199,7 +184,6 @@ class WordReader:
 
     @property
     def steps(self) -> int:
-        """Number of ended steps, as of the last `mark_head` of the training thread."""
         return int(struct.unpack_from("<q", self._memory, _STEPS_SLOT * 8)[0])
 
     def read(self) -> npt.NDArray[np.int64]:

@@ -60,26 +60,18 @@ class Assembler:
         return self.poll()
 
     def describe(self) -> dict[str, Any]:
-        """Return fields for rank.json by name. Where several assemblers return the same field, lists are joined and
-        mappings merged.
-        """
+        """Return fields for rank.json by name. Lists and mappings of several assemblers are joined."""
         return {}
 
     def watch(self, table: str, rows: pa.Table) -> None:
-        """Receive the rows of `table` that any assembler has just returned. Called after each `poll`, but not at the
-        end.
-        """
+        """Receive rows of `table` that any assembler's `poll` has just returned; not called at the end."""
 
     def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
-        """Return further rows by table, computed from rows of `table` that any assembler has just returned. Both are
-        written together.
-        """
+        """Return further rows by table, computed from new rows of `table`; both are written together."""
         return {}
 
     def revise(self, table: str, rows: pa.Table) -> pa.Table:
-        """Return the final rows of a table, made from its recorded rows. Called at the end, before its files become
-        one.
-        """
+        """Return the final rows of a table from its recorded rows. Called at the end, before its files become one."""
         return rows
 
     def checkpoint(self) -> dict[str, Any]:
@@ -100,9 +92,7 @@ _log = logging.getLogger("stepscope")
 
 
 class Assembly:
-    """All assemblers of a rank, called together. `failed` maps the name of each assembler that was switched off to the
-    reason.
-    """
+    """All assemblers of a rank, called together. `failed` maps those that were switched off to the reason."""
 
     def __init__(self, rank_folder: Path, clock: Clock, log: Path | None, trainer: int) -> None:
         """`log` is the event log in shared memory, None for a log that is a file. `trainer` is the id of the training
@@ -125,7 +115,6 @@ class Assembly:
         return self._collect("poll")
 
     def watch(self, made: Iterable[tuple[str, pa.Table]]) -> None:
-        """Pass rows that `poll` returned to the `watch` method of every assembler."""
         for table, rows in made:
             self._tell("watch", table, rows)
 
@@ -145,11 +134,9 @@ class Assembly:
                 self._call(name, "restore", state)
 
     def may_revise(self, table: str) -> bool:
-        """Return whether any assembler may change rows of a table at the end of the recording."""
         return any(table in assembler.revises for assembler in self._assemblers.values())
 
     def revise(self, table: str, rows: pa.Table) -> pa.Table:
-        """Return the final rows of a table, after every assembler has revised the rows."""
         for name in list(self._assemblers):
             revised = self._call(name, "revise", table, rows)
             rows = rows if revised is None else revised
@@ -182,9 +169,7 @@ class Assembly:
             self._call(name, method, *args)
 
     def _call(self, name: str, method: str, *args: Any) -> Any:
-        """Call a method of an assembler and return its result. If the method raises, switch the assembler off and
-        return None.
-        """
+        """Return the result of an assembler's method. If it raises, switch the assembler off and return None."""
         with self._shielded(name):
             return getattr(self._assemblers[name], method)(*args)
         return None

@@ -25,8 +25,6 @@ _UNKNOWN = {"name": "(unknown)", "group": ""}
 
 
 class CollectiveRows:
-    """Makes rows of `collectives` from the calls in complete rows of `steps`."""
-
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         self._folder = rank_folder
         self._clock = clock
@@ -53,16 +51,13 @@ class CollectiveRows:
                 self._waiting.append((call, {**kind, **row}))
 
     def take(self) -> list[dict[str, Any]]:
-        """Take out and return the rows of calls that have ended. An open call is returned once it has ended, or when
-        512 newer calls are open.
-        """
+        """Take out the rows of calls that have ended, and of open calls once 512 newer ones are open."""
         over = [entry for entry in self._waiting if not entry[0].is_open]
         waiting = [entry for entry in self._waiting if entry[0].is_open]
         self._waiting = waiting[-_MOST_WAITING:]
         return [self._describe(*entry) for entry in (*over, *waiting[:-_MOST_WAITING])]
 
     def finish(self) -> None:
-        """End all open calls, because no wait for them will follow."""
         for call, _ in self._waiting:
             call.is_open = False
 
@@ -80,9 +75,7 @@ class CollectiveRows:
         return {"name": kind["name"], "bytes": call.bytes, "is_begun": begun is not None, "group": group}
 
     def describe_groups(self, calls: Sequence[Call]) -> list[dict[str, Any]]:
-        """Return each process group with its number of ended collectives. `calls` are the calls of the `steps` row that
-        is still open.
-        """
+        """Return each group with its ended collectives. `calls` are those of the open row of `steps`."""
         if not self._kinds:
             self._find_kind(0)
         kinds = [self._find_kind(call.what) for call in calls]
@@ -105,13 +98,10 @@ class CollectiveRows:
         return next((str(kind.get("group", "")) for kind in self._kinds if IN_BACKWARD in str(kind["name"])), None)
 
     def count(self) -> int:
-        """Return the number of calls in all rows of `steps` so far, listed or not."""
         return sum(self._indices.values())
 
     def checkpoint(self) -> dict[str, Any]:
-        """Return the number of calls and the number of ended calls, both by group. A process that takes over loses the
-        open calls.
-        """
+        """Return the numbers of calls and of ended calls by group. Open calls are lost in a takeover."""
         return {"collectives": dict(self._indices), "ended_calls": dict(self._ended)}
 
     def restore(self, state: Mapping[str, Any]) -> None:

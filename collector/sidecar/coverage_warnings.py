@@ -24,9 +24,7 @@ NO_STEP_FOUND = "No training step was found: call profiler.step() after each ste
 
 
 def warn_of_lost_steps(ended: int, recorded: int) -> tuple[Warn, ...]:
-    """Return a warning if `ended`, the number of steps that the training thread ended, is above `recorded`, the number
-    of steps with a row; else nothing.
-    """
+    """Return a warning if more steps have `ended` on the training thread than have a row (`recorded`)."""
     if recorded >= ended:
         return ()
     text = (
@@ -38,7 +36,6 @@ def warn_of_lost_steps(ended: int, recorded: int) -> tuple[Warn, ...]:
 
 
 def spell_problem(error: OSError, rank_folder: Path) -> str:
-    """Return text on why the tables of a rank cannot be written, and what to do."""
     reason = error.strerror or str(error)
     where = error.filename or rank_folder
     remedy = spell_remedy(error)
@@ -47,7 +44,6 @@ def spell_problem(error: OSError, rank_folder: Path) -> str:
 
 
 def spell_remedy(error: OSError) -> str:
-    """Return text on what the user can do about an OSError from writing files."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "Free space on the disk"
     if error.errno in (errno.EMFILE, errno.ENFILE):
@@ -95,7 +91,6 @@ class Seen:
         self.gapped_steps += int((outside_ns > UNSEEN_FRAC * durations_ns).sum())
 
     def add_batch(self, duration_ns: int) -> None:
-        """Add an evaluation batch."""
         self.batches += 1
         self.batches_ns += duration_ns
 

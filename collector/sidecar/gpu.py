@@ -103,9 +103,7 @@ class Gpus:
 
 
 def read_throttling(reasons: int) -> int:
-    """Return the value of the metric `throttle_flags` for NVML's bits of reasons why the clock is lowered. Idleness and
-    a clock set by hand are not throttling: they give 0.
-    """
+    """Return `throttle_flags` for NVML's reasons of a lowered clock; idleness and a clock set by hand give 0."""
     flags = sum(flag for flag, bits in _THROTTLING.items() if reasons & bits)
     return flags or (OTHER if reasons & _HARDWARE_SLOWDOWN else 0)
 

@@ -15,8 +15,6 @@ from collector.ring.records import RecordReader, open_reader
 
 
 class Log(Protocol):
-    """One log, with the ring from which its records are read."""
-
     ring: RecordReader
 
     def checkpoint(self) -> dict[str, Any]:
@@ -50,13 +48,10 @@ class LogFollower(Generic[LogT]):
 
     @property
     def lost(self) -> int:
-        """Number of records that were overwritten before they were read."""
         return self._lost + sum(log.ring.lost for log in self._followed.values())
 
     def follow(self) -> Iterator[LogT]:
-        """Yield each log that may have grown, new logs included. The caller reads each log before it takes the next
-        one.
-        """
+        """Yield each log that may have grown. The caller reads each log before it takes the next one."""
         self._find()
         for name, log in list(self._followed.items()):
             # Asked before the last read: everything that the process wrote before its end can then be read.

@@ -36,9 +36,7 @@ LOCK_FILE = "recorder.lock"
 
 @contextlib.contextmanager
 def hold_lock(rank_folder: Path, timeout_s: float = 0.0) -> Iterator[bool]:
-    """Hold the lock of a rank during the block. Yield True with the lock, False if another process still holds it after
-    the time-out.
-    """
+    """Hold the lock of a rank during the block; yield False if another process keeps it beyond the time-out."""
     descriptor = open_inside(events_path(rank_folder) / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield _wait_for(descriptor, timeout_s)
@@ -47,7 +45,6 @@ def hold_lock(rank_folder: Path, timeout_s: float = 0.0) -> Iterator[bool]:
 
 
 def is_locked(rank_folder: Path) -> bool:
-    """Return whether a process records this rank now."""
     if not (events_path(rank_folder) / LOCK_FILE).exists():
         return False
     with hold_lock(rank_folder) as mine:
@@ -88,13 +85,10 @@ class ProcessWatch:
                 self._thread.start()
 
     def wait(self, timeout_s: float) -> None:
-        """Return after the time-out, or once the process has ended."""
         self._has_ended.wait(timeout_s)
 
     def join(self, timeout_s: float) -> None:
-        """Wait until the thread has read how the process ended, at most `timeout_s`. Return at once if there is no
-        thread.
-        """
+        """Wait, at most `timeout_s`, until the thread has read how the process ended; not at all without a thread."""
         if self._thread is not None:
             self._thread.join(timeout_s)
 
@@ -165,9 +159,7 @@ def start_sidecar(rank_folder: Path, log: int | None = None) -> subprocess.Popen
 
 
 def main(arguments: list[str]) -> int:
-    """Record until the training process has finished or is gone. Return the exit code: 1 if another process records the
-    rank or recording failed, else 0.
-    """
+    """Record until the training has finished or is gone. Return 1 if another process records the rank or it fails."""
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     rank_folder = Path(arguments[0])
     trainer, *logs = map(int, arguments[1:])
@@ -195,9 +187,7 @@ def find_log(descriptor: int) -> Path:
 
 
 def record(recorder: Recorder) -> None:
-    """Poll the recorder until the training has finished or its process is gone, and then finish the rank. If the run
-    was removed, stop without finishing it.
-    """
+    """Poll until the training has finished or is gone, then finish the rank; stop at once if the run was removed."""
     recorder.flush()
     training = ProcessWatch(recorder.notes.pid, is_running(recorder.notes))
     while events_path(recorder.rank_folder).is_dir():
@@ -237,7 +227,6 @@ def finish_rank(rank_folder: Path, timeout_s: float = TAKEOVER_S, log: Path | No
 
 
 def has_ended(rank_folder: Path) -> bool:
-    """Return whether a recorder has finished this rank."""
     with contextlib.suppress(StepscopeError):
         manifest = read_manifest(rank_folder)
         return manifest is not None and manifest.ended_unix_ns is not None

@@ -63,9 +63,7 @@ def read_signals(described: dict[str, Any]) -> list[Signal]:
 
 
 def _read_all(kind: Any, entries: Any) -> list[Any]:
-    """Return each mapping in `entries` as an instance of the dataclass `kind`. Keys that `kind` lacks are ignored;
-    entries that are no mappings stay as they are.
-    """
+    """Return the mappings in `entries` as instances of `kind`, without unknown keys; other entries stay as they are."""
     names = {entry.name for entry in dataclasses.fields(kind)}
     return [
         kind(**{key: value for key, value in entry.items() if key in names}) if isinstance(entry, dict) else entry
@@ -97,9 +95,7 @@ def measure_overhead(
 
 
 def find_mean_step(rank_folder: Path) -> float | None:
-    """Return the mean duration of the steady steps in ns, as pages show it; None without such steps, if their rows
-    cannot be read, or with more than `_MOST_ROWS` rows.
-    """
+    """Return the mean of the steady steps in ns, as on pages; None without any, or beyond `_MOST_ROWS` rows."""
     files = parts.find_files(rank_folder, "steps")
     try:
         if sum(parts.count_rows(path) for path in files) > _MOST_ROWS:

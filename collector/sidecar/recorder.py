@@ -81,7 +81,6 @@ class Recorder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the training thread has stopped recording, according to the notes and the log."""
         with contextlib.suppress(OSError):
             return bool(self.notes.finished) or is_finished(self._log or events_path(self.rank_folder) / WORDS_FILE)
         return False
@@ -122,9 +121,7 @@ class Recorder:
                 remove_tree(events_path(self.rank_folder), _EVENTS)
 
     def _settle(self) -> bool:
-        """Remove the partial files of merged tables, and sync those of the other tables to the disk. Return False if
-        the disk fails.
-        """
+        """Remove the parts of merged tables, and sync those of others. Return False if the disk fails."""
         try:
             parts.remove_parts(self.rank_folder, TABLES)
         except OSError as error:
@@ -163,9 +160,7 @@ class Recorder:
             sync_parents(self.rank_folder)
 
     def _sync_log(self) -> None:
-        """Sync the log's file to the disk. The file holds the words that are in no row yet; the words of written rows
-        are erased in it.
-        """
+        """Sync the file of the log, which holds the words that are in no row yet."""
         with log_failure("the event log may not outlive a loss of power", level=logging.DEBUG):
             sync_file(events_path(self.rank_folder) / WORDS_FILE)
 
@@ -191,7 +186,6 @@ class Recorder:
         return self.notes
 
     def _hold(self, made: Iterable[tuple[str, pa.Table]]) -> None:
-        """Keep rows until they are written; drop old rows beyond MOST_PENDING_ROWS."""
         for table, rows in made:
             self._pending.setdefault(table, []).append(rows)
             if table == "steps":

@@ -36,9 +36,7 @@ class SourceLines:
         self._files: dict[str, list[str]] = {}
 
     def read(self, samples: Mapping[Place, int]) -> dict[str, dict[str, str]]:
-        """Return the text of the lines with most samples, by file and by line number (as text, for JSON). `samples`
-        counts samples per (file, line).
-        """
+        """Return the text of the lines with most `samples`, by file and line number (as text, for JSON)."""
         found: dict[str, dict[str, str]] = {}
         for (file, line), _ in Counter(samples).most_common(MOST_LINES):
             text = self._find(file, line)

@@ -63,8 +63,6 @@ class Stack(NamedTuple):
 
 
 class StackBook:
-    """A register that gives each different stack a number."""
-
     def __init__(self) -> None:
         self._frames: dict[Frame, int] = {}
         self._numbers: dict[tuple[int, ...], int] = {}
@@ -222,7 +220,6 @@ class StackSampler:
 
     @property
     def refusal(self) -> str:
-        """The reason why no stack of the training thread can be read, "" if stacks can be read."""
         return self._offers.refusal
 
     def start(self) -> None:
@@ -235,7 +232,6 @@ class StackSampler:
             self._thread.join(1.0)
 
     def take(self) -> list[Sample]:
-        """Return the samples since the last call, in time order."""
         taken, self._samples = self._samples, []
         return taken
 
@@ -286,9 +282,7 @@ class StackSampler:
         return max(random.uniform(0.5, 1.5) * max(1.0 / RATE_PER_S, crowded_s), min(owed_s, 1.0), _LEAST_WAIT_S)
 
     def _note_lateness(self, late_s: float) -> None:
-        """Update the mean delay of this thread's wake-ups. A long delay shows that processors are scarce: then each
-        sample slows the training.
-        """
+        """Update the mean delay of wake-ups: a long one shows that processors are scarce and samples slow."""
         self._late_s += (late_s - self._late_s) / 16
 
     def _look(self) -> None:
@@ -335,8 +329,6 @@ class StackSampler:
 
 
 def _stay_behind() -> None:
-    """Make this thread, when it wakes up, wait for the end of another thread's time slice, instead of preempting that
-    thread.
-    """
+    """Let this thread, when it wakes up, wait for the end of another's time slice instead of preempting it."""
     with contextlib.suppress(OSError, AttributeError):  # AttributeError: not on Linux
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

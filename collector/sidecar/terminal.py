@@ -20,9 +20,7 @@ _LONGEST = 2_000
 
 
 def describe_terminal() -> list[int]:
-    """Return the device and inode of this process's stderr, by which other processes recognize it; empty without a
-    stderr.
-    """
+    """Return device and inode of this process's stderr, by which others recognize it; empty without one."""
     try:
         if sys.__stderr__ is None or sys.__stderr__.fileno() != _STDERR:
             return []

@@ -25,9 +25,7 @@ _RESTS = ("collector.sidecar", "resource_tracker", "forkserver", "semaphore_trac
 
 
 class Sample(NamedTuple):
-    """One value of a metric. `source` is whose value it is, such as "process"; `metric` is a metric of the table
-    `resources`.
-    """
+    """One value of a `metric` of the table `resources`; `source` is whose it is, such as "process"."""
 
     source: str
     metric: str
@@ -35,8 +33,6 @@ class Sample(NamedTuple):
 
 
 class Rates:
-    """Converts growing counters to their growth per second."""
-
     def __init__(self) -> None:
         self._before: dict[tuple[str, int, str], tuple[float, float]] = {}
 
@@ -74,9 +70,7 @@ class Processes:
         self._has_ended = False
 
     def sample(self) -> Iterator[Sample]:
-        """Yield the use by the training process and each worker since the last call, and by workers that ended; nothing
-        once the training process is gone.
-        """
+        """Yield the use since the last call by the training process, its workers, and workers that ended."""
         try:
             self._trainer = self._trainer or psutil.Process(self._pid)
             self._find_workers(self._trainer)
@@ -205,9 +199,7 @@ def _read_disk_bytes(process: psutil.Process) -> float | None:
 
 
 def _read_schedule(pid: int) -> dict[str, float]:
-    """Return two totals in seconds of a process's main thread: running, and waiting for a processor. Empty outside of
-    Linux.
-    """
+    """Return two totals of a main thread in seconds: running, and waiting for a processor; empty if unknown."""
     try:
         ran_ns, waited_ns, _ = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
         return {
@@ -224,9 +216,7 @@ MOST_THREADS = 16
 
 
 class PythonThreads:
-    """Samples of the cores that the script's Python threads use (`python_threads_cores`); none without such threads. A
-    sample costs some 15 µs per thread.
-    """
+    """Samples of the cores that the script's Python threads use. A sample costs some 15 µs per thread."""
 
     def __init__(self, rank_folder: Path, pid: int, proc: Path = Path("/proc")) -> None:
         self._rank_folder = rank_folder
@@ -356,9 +346,7 @@ def read_counts(file: Path) -> dict[str, int]:
 
 
 def read_stalled_us(file: Path) -> int | None:
-    """Return the total µs in which at least one process waited for memory; None if the kernel does not report the
-    total.
-    """
+    """Return the total µs in which a process waited for memory, None if the kernel does not report it."""
     try:
         first = file.read_text(encoding="ascii").splitlines()[0].split()
     except (OSError, ValueError, IndexError):

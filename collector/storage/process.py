@@ -47,8 +47,6 @@ def start_upload(rank_folder: Path, url: str) -> subprocess.Popen[bytes]:
 
 
 class Follower:
-    """The repeated upload of one rank, until the rank has ended and all its files are uploaded."""
-
     def __init__(self, rank_folder: Path, url: str, sleep: Callable[[float], None] = time.sleep) -> None:
         self._folder = rank_folder
         self._upload = RankUpload(rank_folder, url)

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from collector.format.schema import layout
@@ -20,46 +18,32 @@ from collector.format.schema.modes import restrict
 from collector.format.schema.reading import read_small_text
 from collector.format.schema.removal import scratch_folder
 from collector.format.schema.writing import replacing
+from collector.format.shifting import TIME, shift_manifest, shift_rows
 from collector.storage.ledger import UploadLedger, list_files, list_missing, read_ledger, write_ledger
 from collector.storage.urls import Remote, open_remote
-
-_TIME = "start_ns"
 
 
 def shift_file(source: Path, name: str, target: Path, shift_ns: int) -> None:
     """Copy `source`, a file of a rank, to `target`. `name` is its path in the rank. `shift_ns` is added to the start
     times in a table and to the times in a manifest."""
     if name == RANK_FILE:
-        target.write_text(shift_manifest(read_small_text(source), shift_ns), encoding="utf-8")
+        manifest = decode_manifest(RankManifest, read_small_text(source), RANK_FILE)
+        target.write_text(encode_manifest(shift_manifest(manifest, shift_ns)), encoding="utf-8")
     elif source.suffix == ".parquet":
         _shift_table(source, target, shift_ns)
     else:
         shutil.copyfile(source, target)
 
 
-def shift_manifest(text: str, shift_ns: int) -> str:
-    """Return a rank's manifest with `shift_ns` added to the times of its windows and to `recorded_until_ns`."""
-    manifest = decode_manifest(RankManifest, text, RANK_FILE)
-    windows = (
-        replace(window, start_ns=window.start_ns + shift_ns, end_ns=window.end_ns + shift_ns)
-        for window in manifest.windows
-    )
-    until_ns = None if manifest.recorded_until_ns is None else manifest.recorded_until_ns + shift_ns
-    return encode_manifest(replace(manifest, windows=tuple(windows), recorded_until_ns=until_ns))
-
-
 def _shift_table(source: Path, target: Path, shift_ns: int) -> None:
     with pq.ParquetFile(source, pre_buffer=False) as file:
         schema = file.schema_arrow
-        if _TIME not in schema.names:
+        if TIME not in schema.names:
             shutil.copyfile(source, target)
             return
-        place = schema.get_field_index(_TIME)
         with pq.ParquetWriter(target, schema, compression="zstd") as writer:
             for group in range(file.num_row_groups):
-                rows = file.read_row_group(group, use_threads=False)
-                moved = pc.add(rows[_TIME], pa.scalar(shift_ns, pa.int64()))
-                writer.write_table(rows.set_column(place, schema.field(place), moved))
+                writer.write_table(shift_rows(file.read_row_group(group, use_threads=False), shift_ns))
 
 
 _LEDGER_EVERY = 20

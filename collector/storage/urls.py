@@ -15,13 +15,9 @@ from collector.format.schema.removal import ensure_folder, ensure_run_folder
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://")
 _PACKAGES = {
-    "s3": "s3fs",
-    "s3a": "s3fs",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "abfs": "adlfs",
-    "abfss": "adlfs",
-    "az": "adlfs",
+    **dict.fromkeys(("s3", "s3a"), "s3fs"),
+    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
+    **dict.fromkeys(("abfs", "abfss", "az"), "adlfs"),
 }
 _EXTRA = "fsspec and s3fs: pip install 'stepscope[storage]'"
 _KEYS_MISSING = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError")
@@ -50,7 +46,6 @@ def find_missing_package(url: str) -> str:
 
 
 def find_spool(url: str) -> Path:
-    """Return the local folder in which a run for a URL is recorded."""
     pieces = [_UNSAFE.sub("_", piece).strip(".") or "_" for piece in url.partition("://")[2].split("/") if piece]
     return Path(os.environ.get(SPOOL_VARIABLE) or SPOOL).expanduser().absolute().joinpath(*(pieces or ["run"]))
 

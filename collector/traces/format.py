@@ -29,9 +29,7 @@ Batches = Callable[[], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class StepBounds:
-    """Steps known from a source other than the trace, in time order and without overlap. Each has a number, a start and
-    an end (Unix ns).
-    """
+    """Steps known from elsewhere, in time order without overlap: number, start and end (Unix ns) of each."""
 
     numbers: tuple[int, ...]
     starts_unix_ns: tuple[int, ...]
@@ -111,7 +109,6 @@ class StreamedTables(Mapping[str, pa.Table]):
 
     @classmethod
     def of(cls, tables: Mapping[str, pa.Table]) -> StreamedTables:
-        """Wrap tables that already exist."""
         return cls({name: in_batches(partial(tables.__getitem__, name)) for name in tables})
 
     def stream(self, name: str) -> Iterator[pa.RecordBatch]:

@@ -29,7 +29,6 @@ def is_trace_name(name: str) -> bool:
 
 
 def describe_suffixes() -> str:
-    """Return a phrase that lists the suffixes of trace files."""
     *others, last = SUFFIXES
     return f"{', '.join(others)} or {last}"
 

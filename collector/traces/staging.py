@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from collector.format import parts
 from collector.format.schema import layout, removal
 from collector.format.schema.manifest import RankManifest, Signal, Warn, decode_manifest, encode_manifest
 from collector.format.schema.removal import Marked, make_folder, move, remove_tree
 from collector.format.schema.tables import TABLES
+from collector.format.shifting import TIME, shift_manifest, shift_rows
 from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceTables, explain_failure
 from collector.traces.limits import ReadLimits
 from collector.traces.reading import UnknownTraceError, read_trace
 
-_SHIFTED = tuple(name for name, table in TABLES.items() if any(column.name == "start_ns" for column in table.columns))
+_SHIFTED = tuple(name for name, table in TABLES.items() if TIME in table.column_names)
 _NOT_IN_TRACES = ("fetches", "queues", "stages", "resources", "ranges", "compiles")
 _MOVED, _READY = ".moved", "ready"
 _OF_TRY = Marked(re.compile(r"\.moved"))
@@ -93,7 +93,6 @@ def stage_trace(task: StagingTask) -> tuple[StagedRank, ...]:
 
 
 def place_rank(staged: StagedRank, run_path: Path, rank: int) -> None:
-    """Move a staged rank into the run, as rank number `rank`."""
     _revise(staged.folder, lambda manifest: replace(manifest, rank=rank))
     target = layout.rank_path(run_path, rank)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -131,17 +130,9 @@ def _write_moved(task: ShiftTask, moved: Path) -> None:
     for table in _SHIFTED:
         if not parts.find_files(task.folder, table):
             continue
-        data = parts.read_table(task.folder, table)
-        index = data.schema.get_field_index("start_ns")
-        starts = pc.add(data["start_ns"], pa.scalar(task.shift_ns, pa.int64()))
-        parts.write_table(data.set_column(index, data.schema.field(index), starts), layout.table_file(moved, table))
-
-    def shift(manifest: RankManifest) -> RankManifest:
-        by = task.shift_ns
-        moved_windows = (replace(one, start_ns=one.start_ns + by, end_ns=one.end_ns + by) for one in manifest.windows)
-        return replace(manifest, windows=tuple(moved_windows))
-
-    _revise(task.folder, shift, moved)
+        rows = shift_rows(parts.read_table(task.folder, table), task.shift_ns)
+        parts.write_table(rows, layout.table_file(moved, table))
+    _revise(task.folder, lambda manifest: shift_manifest(manifest, task.shift_ns), moved)
 
 
 def _write_rank(folder: Path, trace: TraceTables, task: StagingTask) -> None:

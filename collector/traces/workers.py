@@ -55,9 +55,7 @@ class Workers(Protocol):
 
 
 class Here:
-    """A runner of tasks in this process. `processes` is the number of processes per task, helpers included: by default
-    one per core, at most MOST_SHARING.
-    """
+    """A runner in this process. `processes` per task, helpers included: by default the cores, up to MOST_SHARING."""
 
     are_here = True
 
@@ -246,7 +244,6 @@ def count_processes(tasks: int, bytes_each: int, cores: int | None = None) -> in
 
 
 def count_cores() -> int:
-    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -257,7 +254,6 @@ def _begin_worker() -> None:
 
 
 def end_with_parent() -> None:
-    """End this process when its parent process has ended for any reason."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -25,8 +25,6 @@ Int64s: TypeAlias = "npt.NDArray[np.int64]"
 
 
 class Sink(Protocol):
-    """A file or stream that takes the written events."""
-
     def write(self, data: bytes, /) -> Any: ...
 
 
@@ -75,11 +73,9 @@ class EventWriter:
         self.events += 1
 
     def write_process(self, pid: int, name: str, place: int) -> None:
-        """Write the name of a process and the position of the process from the top."""
         self._write_names("process", (pid, 0), name, place)
 
     def write_thread(self, pid: int, tid: int, name: str, place: int) -> None:
-        """Write the name of a thread and the position of the thread in its process from the top."""
         self._write_names("thread", (pid, tid), name, place)
 
     def _write_names(self, kind: str, owner: tuple[int, int], name: str, place: int) -> None:
@@ -104,13 +100,11 @@ class EventWriter:
         self.events += rows
 
     def close(self, tail: dict[str, Any]) -> None:
-        """End the list of events and write the keys of `tail` after it."""
         text = "".join(f",\n{json.dumps(key)}:{json.dumps(value, ensure_ascii=False)}" for key, value in tail.items())
         self._sink.write(b"\n]" + text.encode() + b"}\n")
 
 
 def name_process(owner: str, process: str) -> str:
-    """Return the displayed name of a process that belongs to a rank or another owner."""
     return ": ".join(filter(None, (owner, process)))
 
 
@@ -142,7 +136,6 @@ def _has_room(open_ends: list[int], start: int, end: int) -> bool:
 
 
 def write_slices(writer: EventWriter, columns: SliceColumns) -> None:
-    """Write slices as complete events (`ph` X)."""
     writer.write_columns(
         '{"ph":"X","pid":\0,"tid":\0,"ts":\0,"dur":\0,"name":\0,"cat":\0,"args":{\0}}',
         to_text(columns.pid),
@@ -182,7 +175,6 @@ def write_flows(writer: EventWriter, phase: str, place: dict[str, npt.NDArray[An
 
 
 def write_counter(writer: EventWriter, pid: int, name: str, unit: str, points: tuple[Int64s, pa.Array]) -> None:
-    """Write a counter's points (`ph` C)."""
     template = f'{{"ph":"C","pid":{pid},"tid":0,"name":{_dump(name)},"ts":\0,"args":{{{_dump(unit or "value")}:\0}}}}'
     writer.write_columns(template, to_microseconds(points[0]), points[1].cast(pa.string()))
 

@@ -38,9 +38,7 @@ class Place:
 
 
 class FetchProbe:
-    """A timer of the batches of one fetcher, on one thread. Call `begin` before each fetch, `end` and `write` after it;
-    `write` puts the times into the log.
-    """
+    """A timer of one fetcher's batches, on one thread: `begin` before a fetch, `end` and `write` after it."""
 
     def __init__(self, fetcher: Any, dataset: Any, log: StageLog, rhythm: Rhythm | None = None) -> None:
         self._log = log
@@ -116,7 +114,6 @@ class FetchProbe:
             self._fetcher.collate_fn = self._collate
 
     def detach(self) -> None:
-        """Restore everything, and time no further batches."""
         self._reads.close()
         self.leave_all()
 
@@ -194,7 +191,6 @@ class FetchHere:
         fetcher.fetch = self._watched_fetch
 
     def detach(self) -> None:
-        """Restore the fetcher, and time no further batches."""
         fetcher = self._fetcher()
         if fetcher is not None:
             with contextlib.suppress(ReferenceError):  # its iterator has just gone

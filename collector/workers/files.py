@@ -47,9 +47,7 @@ class ReadCounter:
         self._descriptor = UNKNOWN
 
     def _is_ours(self) -> bool:
-        """Return whether the descriptor is still ours: False if the script has closed it, also if another file has its
-        number.
-        """
+        """Return whether the descriptor is still ours: the script may have closed it, and reused its number."""
         try:
             return os.readlink(f"/proc/self/fd/{self._descriptor}").endswith("/io")
         except OSError:

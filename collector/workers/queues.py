@@ -24,14 +24,10 @@ _WORK, _INPUT_WAIT, _OUTPUT_WAIT = (KINDS.index(kind) for kind in ("work", "inpu
 
 
 class SendProbe:
-    """A timer of the sends of one queue. The thread that puts calls `expect` and `drain`; the queue's own thread (the
-    feeder) calls the rest.
-    """
+    """A timer of the sends of one queue. Its own thread (the feeder) calls all but `expect` and `drain`."""
 
     def __init__(self, queue: Any) -> None:
-        """Replace the queue's buffer, lock and write function. Raise AttributeError if its thread has started, or if
-        the queue is of another kind.
-        """
+        """Replace buffer, lock and write function. Raise AttributeError for another kind, or a started thread."""
         if queue._thread is not None:
             raise AttributeError("the queue's thread has started")
         self._expected: deque[tuple[int, int, int] | None] = deque()
@@ -104,9 +100,7 @@ class _TimedLock:
 
 
 def count_tensor_bytes(data: Any, depth: int = 0) -> int:
-    """Return the bytes of the tensors in a batch, which are sent in shared memory. Nesting is searched to a fixed
-    depth.
-    """
+    """Return the bytes of the tensors in a batch, to a fixed depth: they are sent in shared memory."""
     if hasattr(data, "untyped_storage"):
         return int(data.nbytes)
     if depth >= _DEPTH_LIMIT:
@@ -119,9 +113,7 @@ def count_tensor_bytes(data: Any, depth: int = 0) -> int:
 
 
 class PinEntry:
-    """The replacement for `_pin_memory_loop`, in place only while an iterator is made. It gives the loop timed
-    queues.
-    """
+    """The replacement for `_pin_memory_loop` while an iterator is made: it gives the loop timed queues."""
 
     def __init__(self, original: Callable[..., Any], log: StageLog, loader: int, epoch: int) -> None:
         self._original = original

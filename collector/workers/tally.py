@@ -114,9 +114,7 @@ class Rhythm:
         self.left = 0
 
     def is_due(self) -> bool:
-        """Return whether to time the batch that begins now. Call this once for each batch, because it counts the
-        batches.
-        """
+        """Return whether to time the batch that begins now; call this once for each batch."""
         if self.left:
             self.left -= 1
             return False
@@ -124,9 +122,7 @@ class Rhythm:
         return True
 
     def learn(self, work_ns: int, samples: int, calls: int) -> None:
-        """Choose the interval between timed batches, from the last timed one: its work in ns, its samples, its calls of
-        transforms.
-        """
+        """Choose the interval of timed batches from the last one: its work in ns, samples, calls of transforms."""
         if samples > 0 and work_ns > 0:
             cost_ns = self._batch_cost_ns + samples * _SAMPLE_COST_NS + calls * _CALL_COST_NS
             wanted = math.ceil(cost_ns / (_BUDGET_FRAC * work_ns))
@@ -135,9 +131,7 @@ class Rhythm:
 
 
 class Guard:
-    """A guard for Stepscope's own code, which `run` calls. It logs the first exception, calls `give_up`, and runs
-    nothing more.
-    """
+    """A guard for our own code: `run` logs the first exception, calls `give_up`, and runs nothing more."""
 
     def __init__(self, what: str, give_up: Callable[[Exception], None]) -> None:
         self._what = what

@@ -45,9 +45,7 @@ class Found:
 
 
 class TransformTimer:
-    """The transforms of one dataset. `install` starts the timing, `remove` restores everything; `parts` has the times
-    since the last `clear`.
-    """
+    """The transforms of a dataset, timed from `install` to `remove`; `parts` has the times since `clear`."""
 
     def __init__(self, dataset: Any, tally: Tally) -> None:
         self._tally = tally

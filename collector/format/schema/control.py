@@ -35,7 +35,6 @@ class WindowRequest:
 
 
 def build_request(first: Any, count: Any) -> WindowRequest:
-    """Check the numbers and return the request. ValueError names the wrong number."""
     if not (_is_number(first) and 0 <= first <= MOST_FIRST):
         raise ValueError(f"first takes the number of a step, not {first!r:.80}")
     if not (_is_number(count) and 1 <= count <= MOST_STEPS):

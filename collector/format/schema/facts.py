@@ -47,21 +47,8 @@ _EVENTS = (
     *("unmeasured", "args_dropped"),
 )
 _CALLS = (
-    *(
-        "model",
-        "place",
-        "looks",
-        "calls",
-        "padded",
-        "useful_frac",
-        "longest_frac",
-        "positions",
-        "width",
-        "rows",
-        "again",
-        "again_ns",
-    ),
-    *("compared", "known", "known_ns", "tokens", "token_rows", "real", "trained"),
+    *("model", "place", "looks", "calls", "padded", "useful_frac", "longest_frac", "positions", "width", "rows"),
+    *("again", "again_ns", "compared", "known", "known_ns", "tokens", "token_rows", "real", "trained"),
 )
 
 FACTS: tuple[Fact, ...] = (

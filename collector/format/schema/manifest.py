@@ -317,7 +317,6 @@ def _check_counts(manifest: RunManifest | RankManifest) -> None:
 
 
 def _name_field(error: Exception) -> str:
-    """Return the field that a msgspec error names, and the fault in it."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     what, _, path = str(error).partition(" - at ")

@@ -22,7 +22,6 @@ def read_small_text(path: Path) -> str:
 
 
 def read_small_file(path: Path) -> bytes:
-    """Read a regular file of at most 16 MiB. Raises OSError."""
     number = open_inside(path, os.O_RDONLY | os.O_NONBLOCK)  # without O_NONBLOCK a pipe waits for a writer
     with os.fdopen(number, "rb") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):

@@ -67,7 +67,6 @@ def name_partial(path: Path) -> Path:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk. OSError passes through."""
     _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 

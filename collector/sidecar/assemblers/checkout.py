@@ -68,9 +68,7 @@ def read_checkout(folder: Path) -> dict[str, Any]:
 
 
 def _leave_out_filters(folder: Path) -> list[str]:
-    """Return words that keep git from starting the user's filters, such as Git LFS: it would read large changed files,
-    and write them to the checkout.
-    """
+    """Return words that keep git from starting the user's filters: Git LFS would write large files to the checkout."""
     found = ask_git(folder, "config", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process|required)$") or ""
     return [
         word

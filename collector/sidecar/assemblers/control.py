@@ -26,9 +26,7 @@ _log = logging.getLogger("stepscope")
 
 
 class ControlAssembler(Assembler):
-    """Passes the orders in control.json to the training thread; makes no table. A faulty file gives the run a warning
-    until the file is corrected.
-    """
+    """Passes the orders in control.json to the training thread; makes no table. A faulty file is a warning."""
 
     kept = ("stamp", "problem")
 
@@ -71,9 +69,7 @@ class ControlAssembler(Assembler):
         return changed
 
     def _obey(self) -> str:
-        """Read control.json and send its order to the training thread. Return what is wrong with the file, "" if its
-        order was sent.
-        """
+        """Send the order in control.json to the training thread. Return what is wrong with the file, "" for nothing."""
         try:
             request = read_control(self._run_path)
             if self._is_off:

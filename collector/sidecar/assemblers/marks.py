@@ -176,9 +176,7 @@ class MarkAssembler(Assembler):
         }
 
     def _number_replica(self, log: _LogReader, name: str, span: StageSpan) -> int:
-        """Return the replica number of a span: the number that the script gave, else a number of the thread that ran
-        the stage.
-        """
+        """Return the replica number that the script gave, else a number of the thread that ran the stage."""
         if span.replica >= 0:
             return span.replica
         known = self._replicas
@@ -213,7 +211,6 @@ class _LogReader:
         return {"position": self.ring.position, "names": self.names, "process": self._process}
 
     def number(self, range_id: int) -> int:
-        """Return a number for the range that is unique among all processes of the rank."""
         return int(self._process << _PROCESS_SHIFT) + range_id
 
     def path(self, name: int) -> list[str]:

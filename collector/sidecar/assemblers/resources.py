@@ -24,9 +24,7 @@ LOOK_AGAIN = 20
 
 
 class ResourcesAssembler(Assembler):
-    """The assembler of resource samples. `poll` takes a sample if EVERY_S seconds have passed since the last sample. A
-    finished run is not sampled.
-    """
+    """The assembler of resource samples: one every EVERY_S seconds, none of a finished run."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)

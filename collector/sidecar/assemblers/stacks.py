@@ -57,9 +57,7 @@ class _Sum(NamedTuple):
 
 
 class StacksAssembler(Assembler):
-    """The assembler of stacks. A thread of its own samples the stacks of the training process and its workers from the
-    first `poll` on. Offline nothing is sampled.
-    """
+    """The assembler of stacks, which a thread of its own samples from the first `poll` on; offline there is none."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
@@ -125,9 +123,7 @@ class StacksAssembler(Assembler):
         return self._build()
 
     def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
-        """Return the remaining rows of `stacks` once the run is over and the last rows of `steps` came; else an empty
-        mapping.
-        """
+        """Return the remaining rows of `stacks` once the last rows of `steps` have come."""
         if not self._is_over or table != "steps":
             return {}
         self._count()
@@ -183,9 +179,7 @@ class StacksAssembler(Assembler):
         return self._own_places[stack]
 
     def _take_new(self) -> Iterable[Sample]:
-        """Return the new samples of the training thread. New samples of workers go to `_workers`, because they need no
-        phase.
-        """
+        """Return the new samples of the training thread. Those of workers go to `_workers`: they need no phase."""
         new = self._sampler.take() if self._sampler is not None else []
         self._workers += [sample for sample in new if sample.replica != TRAINER]
         return [sample for sample in new if sample.replica == TRAINER]
@@ -260,9 +254,7 @@ class PhaseFiler:
     """
 
     def __init__(self, more: Callable[[], Iterable[Sample]], least_ns: int = 0) -> None:
-        """`least_ns` is the duration from which a row of `steps` may hold a standstill of the job; 0 or less: no row
-        does.
-        """
+        """A row of `steps` of at least `least_ns` may hold a standstill of the job; 0 or less: no row does."""
         self._more = more
         self._least_ns = least_ns
         self._usual_ns = 0
@@ -273,9 +265,7 @@ class PhaseFiler:
         self._waiting.extend(self._more())
 
     def find_newest(self, since_ns: int) -> Sample | None:
-        """Return the newest sample that lies in no row of `steps` yet; None without one, or if it is older than
-        `since_ns`.
-        """
+        """Return the newest sample that lies in no row of `steps` yet, None without one since `since_ns`."""
         newest = self._waiting[-1] if self._waiting else None
         return newest if newest is not None and newest.at_ns >= since_ns else None
 

@@ -59,9 +59,7 @@ class StageAssembler(Assembler):
         self._here = BatchesHere()
 
     def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
-        """Return estimated rows of `stages` for new rows of `fetches` whose batches the training process made without
-        timings.
-        """
+        """Return estimated rows of `stages` for new rows of `fetches` whose batches were made here without timings."""
         if table != "fetches" or self._here.is_empty:
             return {}
         # What was written of those batches came before the end of their fetch, so it is there by now.
@@ -108,9 +106,7 @@ class _Shares:
         self.parts_ns: dict[str, int] = {}
 
     def divide(self, work_ns: int) -> tuple[int, list[tuple[str, int]]]:
-        """Divide the work time of an untimed batch. Return the time of reading, and (name, time) of each transform, all
-        in ns; they sum to `work_ns`.
-        """
+        """Divide the work of an untimed batch: return the time of reading, and the name and time of each transform."""
         whole = self.read_ns + sum(self.parts_ns.values())
         if not whole:
             return work_ns, []
@@ -162,9 +158,7 @@ class _LogReader:
         return rows
 
     def _place_batch(self, batch: Batch) -> Iterable[Row]:
-        """Return the stages of a batch as consecutive rows. In truth the stages alternate; only the sum of each stage
-        is known.
-        """
+        """Return the stages of a batch as consecutive rows: in truth they alternate, but only the sums are known."""
         parts = [part for part in self._parts if part[:3] == batch[:3]]
         self._parts.clear()
         place = batch[:3]
@@ -262,9 +256,7 @@ class _Division:
     fetch_ns: int = 0
 
     def spread(self, fetch_ns: Ints) -> tuple[list[tuple[str, str | None]], Ints]:
-        """Divide the durations of fetches among the stages. Return (stage, transform name or None) of each stage, and
-        the times in ns as an array of shape (fetches, stages).
-        """
+        """Return (stage, transform or None) of each stage, and an array of ns of shape (fetches, stages)."""
         stages = [("read", None), *(("transform", name) for name in self.parts_ns), ("collate", None)]
         sums = np.array([self.read_ns, *self.parts_ns.values(), self.collate_ns], np.float64)
         share = min(self.work_ns / self.fetch_ns, 1.0) if self.fetch_ns else 1.0
@@ -288,9 +280,7 @@ class BatchesHere:
         return not self._divisions
 
     def learn(self, batch: Batch, parts: Iterable[tuple[str, int]]) -> None:
-        """Note a batch that already has rows of `stages`. If it was timed, add the time of each stage to the loader's
-        sums.
-        """
+        """Note a batch that has rows of `stages`; if it was timed, add its stages to the loader's sums."""
         self._written[batch[:3]] = batch.done_ns - batch.picked_ns
         if len(self._written) > _MOST_OPEN:
             self._written.popitem(last=False)
@@ -303,9 +293,7 @@ class BatchesHere:
                 division.parts_ns[name] = division.parts_ns.get(name, 0) + part_ns
 
     def divide(self, fetches: pa.Table) -> list[dict[str, Any]]:
-        """Return columns of `stages` for those rows of `fetches` whose batches have no rows of `stages` yet: one
-        mapping per loader.
-        """
+        """Return columns of `stages`, a mapping per loader, for those fetches whose batches have no rows yet."""
         loaders, epochs, batches, starts, durations = (fetches[name].to_numpy() for name in _COLUMNS)
         samples = fetches["samples"].fill_null(0).to_numpy()
         keys = zip(loaders.tolist(), epochs.tolist(), batches.tolist(), durations.tolist(), strict=True)

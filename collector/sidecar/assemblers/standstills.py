@@ -133,9 +133,7 @@ class StandstillAssembler(Assembler):
         }
 
     def _choose_kept(self) -> list[Standstill]:
-        """Return the longest standstills after which the job went on, at most MOST_KEPT. Those that recur regularly are
-        left out.
-        """
+        """Return the longest standstills that the job got over, without those that recur regularly."""
         rare = [one for one in self._kept if not self._is_regular(one)]
         return sorted(rare, key=lambda one: -one.for_ns)[:MOST_KEPT]
 
@@ -143,9 +141,7 @@ class StandstillAssembler(Assembler):
         return sum(2 * silence_ns >= one.for_ns for silence_ns in self._silences_ns) >= REGULAR_TIMES
 
     def _see(self, moment: Moment | None, now_ns: int) -> None:
-        """Update the length of the silence. `moment` is the training thread's state at `now_ns`, the last read of the
-        log; None while nothing is recorded.
-        """
+        """Update the length of the silence. `moment` is None while nothing is recorded; `now_ns` is the last read."""
         before, self._moment = self._moment, moment
         since_last_ns = now_ns - (self._seen_ns or now_ns)
         self._seen_ns, self._held_ns = now_ns, self._held_ns + (since_last_ns if since_last_ns > HELD_NS else 0)
@@ -165,9 +161,7 @@ class StandstillAssembler(Assembler):
         return max(self._least_ns, min(usual_ns, MOST_STEPS_NS), SILENCES * self._longest_ns)
 
     def _end_silence(self) -> None:
-        """Note that the silence is over. If it was a standstill, keep it for rank.json. If it was no standstill, or
-        recurs regularly, raise the limit accordingly.
-        """
+        """Keep the silence that is over if it was a standstill; else, or if it recurs, raise the limit."""
         if self._still_ns >= self._least_ns:
             self._silences_ns.append(self._still_ns)
         if self._found is None:
@@ -198,9 +192,7 @@ class StandstillAssembler(Assembler):
         return "" if self._stacks is None else str(self._stacks.find_newest(moment.since))
 
     def _look(self) -> None:
-        """Look for a standstill of the job in what all ranks have noted. If there is one, one rank writes a line to the
-        terminal.
-        """
+        """Look for a standstill in what all ranks have noted. One rank writes a line on it to the terminal."""
         now_s = time.monotonic()
         if (self._has_spoken and self._found is not None) or now_s - self._looked_s < _LOOK_S:
             return
@@ -216,9 +208,7 @@ class StandstillAssembler(Assembler):
         self._has_spoken = True
 
     def _note(self, found: Standing) -> Standstill | None:
-        """Return the record of a standstill. None if a rank that holds up the job is at work, or while nothing is
-        recorded.
-        """
+        """Return the record of a standstill; None if a rank that holds up the job is at work."""
         moment = self._moment
         if moment is None or not is_standstill(found):
             return None

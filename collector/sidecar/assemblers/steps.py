@@ -39,8 +39,6 @@ Rows = list[dict[str, Any]]
 
 
 class RowListener(Protocol):
-    """A receiver of every row of `steps`, with the times of its phases."""
-
     def see_row(self, done: Done) -> None: ...
 
     def see_steady(self, steady: Steady) -> None: ...
@@ -119,25 +117,19 @@ class StepsAssembler(Assembler):
         }
 
     def _describe_cost(self) -> dict[str, Any]:
-        """Return how often hooks were called in the steps, and the steps' number and time. Without training, batches
-        are the steps.
-        """
+        """Return the calls of hooks in all steps (batches, without training), the steps' number and their time."""
         seen = self._seen
         steps, time_ns = (seen.steps, seen.train_ns) if seen.steps else (seen.batches, seen.batches_ns)
         return {"calls": self._calls, "steps": steps, "train_ns": time_ns}
 
     def has_trained(self) -> bool:
-        """Return whether a training step has ended."""
         return self._machine.state.step > 0
 
     def find_first_end(self) -> int:
-        """Return when the first training step ended, in ns of the run; 0 if none did."""
         return self._seen.first_end_ns
 
     def read_moment(self) -> Moment | None:
-        """Return the state of the training thread at the last read of the log; None in a pause, or if nothing is
-        recorded yet.
-        """
+        """Return the state of the training thread at the last read of the log; None in a pause or without a row."""
         return None if self._machine.is_paused else self._machine.find_moment()
 
     def _describe_moment(self) -> dict[str, Any] | None:

@@ -48,9 +48,7 @@ _AFTER_WINDOW = 3
 
 
 class Step(NamedTuple):
-    """A training step as input of the StepWatch. `starts_loader` is True if workers were started in the step,
-    `detailed` if it lies in a detailed window.
-    """
+    """A training step. `starts_loader`: workers were started in it; `detailed`: it lies in a detailed window."""
 
     step: int
     duration_ns: int
@@ -82,9 +80,7 @@ class _Stretch:
 
 
 class StepWatch:
-    """A watch for unusually long steps, and for series of steps that mostly wait for data. `see` takes every training
-    step once, in order.
-    """
+    """A watch for long steps, and for series of steps that mostly wait for data. `see` takes every step in order."""
 
     def __init__(self) -> None:
         self.noun = "step"
@@ -97,9 +93,7 @@ class StepWatch:
         self._is_starved = False
 
     def see(self, step: Step) -> Finding | None:
-        """Return a finding if the step is unusually long, or the last of enough starved steps in a row; else None. If
-        both hold, the finding says that the step is long.
-        """
+        """Return a finding if the step is unusually long, else if it is the last of enough starved steps in a row."""
         self._seen += 1
         if step.detailed:
             self._after_window = _AFTER_WINDOW
@@ -130,9 +124,7 @@ class StepWatch:
         )
 
     def _judge_wait(self, step: Step) -> Finding | None:
-        """Return a finding once enough steps in a row waited for data for most of their time. Each such series gives
-        only one finding.
-        """
+        """Return one finding for each series of steps that mostly waited for data, once it is long enough."""
         if step.data_wait_ns < STARVED_FRAC * step.duration_ns:
             self._starved, self._is_starved = _Stretch(), False
             return None
@@ -154,15 +146,7 @@ class StepWatch:
 MOST_WINDOWS = 5
 LEAST_APART_NS = 300_000_000_000
 _COLUMNS = (
-    "kind",
-    "step",
-    "start_ns",
-    "duration_ns",
-    "data_wait_ns",
-    "loader_start_ns",
-    "detailed",
-    "fetches",
-    "markers",
+    *("kind", "step", "start_ns", "duration_ns", "data_wait_ns", "loader_start_ns", "detailed", "fetches", "markers"),
 )
 _TAKEN_AFTER = 2
 """Number of calls of `watch` with rows of `steps`, after which the training thread has surely read an order."""
@@ -225,9 +209,7 @@ class TriggerAssembler(Assembler):
         return {"facts": {"triggers": self._sent}} if self._sent else {}
 
     def _see_lines(self, rows: pa.Table) -> None:
-        """Order a detailed window, once per run, if half of the stack samples lie in source lines that no window has
-        sampled.
-        """
+        """Order a window, once per run, if half of the stack samples lie in lines that no window has sampled."""
         if not rows.num_rows or any(sent["trigger"] == "lines" for sent in self._sent):
             return
         step, at_ns = (rows[name][-1].as_py() for name in ("step", "start_ns"))
@@ -236,9 +218,7 @@ class TriggerAssembler(Assembler):
             self._order(Finding("lines", step, "no window has shown the lines that take the time"), at_ns)
 
     def _see_orders(self) -> None:
-        """Look for a new order of the user. Until the training thread has had time to read it, no order from a trigger
-        replaces it.
-        """
+        """Look for a new order of the user, which no trigger replaces until the training thread has read it."""
         self._hold = max(self._hold - 1, 0)
         with contextlib.suppress(OSError):
             order = read_order(self._log_file)

@@ -93,7 +93,6 @@ class WindowAssembler(Assembler):
         return rows
 
     def _list_steps(self) -> list[int]:
-        """Return the numbers of the calls in windows by calls."""
         found = (window for window in self._windows if window.first_step in self._by_calls)
         return [step for window in found for step in range(window.first_step, window.last_step + 1)]
 
@@ -182,9 +181,7 @@ class WindowAssembler(Assembler):
         )
 
     def _renumber(self, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
-        """Return the tables with numbers that are unique over all windows: track numbers and slice ids. A thread has
-        the same track number in all windows.
-        """
+        """Make track numbers and slice ids unique over all windows; a thread keeps its track."""
         tracks = tables["tracks"]
         keys = [
             "\0".join(map(str, row))

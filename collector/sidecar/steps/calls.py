@@ -29,8 +29,6 @@ class Call:
 
 
 class CallLog:
-    """A builder of calls from the words of the event log, given in order."""
-
     def __init__(self) -> None:
         self._span = (0, 0)
         self._reduction: tuple[int, int, int, int] | None = None
@@ -55,9 +53,7 @@ class CallLog:
             self._awaited = 0
 
     def feed(self, code: int, value: int) -> Call | None:
-        """Take in a word about a call: its `code` and its payload. Return the new call if the word adds a call, else
-        None.
-        """
+        """Take in a word about a call, and return the new call if the word adds one."""
         if code == codes.CALLED:
             return self.add(value)
         if code == codes.CALLED_BYTES:
@@ -85,9 +81,7 @@ class CallLog:
             self._reduction = start, *self._reduction[1:]
 
     def add(self, word: int) -> Call:
-        """Return the call that the packed word describes. Its times come from the last `reduce`, else from the last
-        `hold`.
-        """
+        """Return the call that a packed word describes, with the times of the last `reduce`, else `hold`."""
         serial, is_open, what = unpack_call(word)
         if self._reduction is not None:
             start, duration, held, left = self._reduction
@@ -105,14 +99,11 @@ class CallLog:
         return call
 
     def measure(self, size: int) -> None:
-        """Set the bytes of the call that was added last."""
         if self._last is not None:
             self._last.bytes = size
 
     def wait(self, serial: int) -> None:
-        """Note that the wait for the call with this serial number has ended: the span of the last `hold` was this wait.
-        An unknown serial number is ignored.
-        """
+        """Note that the last `hold` was the wait for the call with this serial number, if that is known."""
         call = self._waited_for.pop(serial, None)
         if call is not None:
             start, end = self._span

@@ -18,9 +18,7 @@ from collector.sidecar.steps.steady import Ints, Steady
 
 
 def list_steps(steady: Steady, example: Mapping[str, Any], index: int, clock: Clock) -> pa.Table:
-    """Return rows of `steps` for similar steps, numbered from `index` on. Columns that were not measured per step get
-    the value in `example`.
-    """
+    """Return rows of `steps` for similar steps, numbered from `index`. `example` has what was not measured."""
     count = len(steady)
     own = {
         "index": np.arange(index, index + count),

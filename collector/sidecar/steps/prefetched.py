@@ -19,8 +19,6 @@ Ints = npt.NDArray[np.int64]
 
 
 class Batch(NamedTuple):
-    """A batch that was fetched and is not used yet."""
-
     loader: int
     epoch: int
     samples: int
@@ -88,9 +86,7 @@ def use_batches(ahead: Ahead, row: Row, trains: bool, usual: dict[int, int]) -> 
 
 
 def shift_samples(ahead: Ahead, loaders: Ints, epochs: Ints, samples: Ints) -> tuple[Ahead, Ints]:
-    """Return the batches that stay unused after several steps with one fetch each, and the number of samples that each
-    step used. The arrays describe the fetched batches, one per step.
-    """
+    """Return the batches unused after steps with one fetch each (an array value per step), and the samples of each."""
     used, rest = samples.copy(), [batch for batch in ahead if batch.loader not in loaders]
     for loader in {batch.loader for batch in ahead} & set(loaders.tolist()):
         rows = np.flatnonzero(loaders == loader)

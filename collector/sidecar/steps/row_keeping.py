@@ -135,9 +135,7 @@ class RowKeeper:
         return "eval" if counters.forwards and not (counters.backwards or failed) else "rest"
 
     def _is_evaluation_without_loader(self) -> bool:
-        """Return whether the row has only forwards without gradients, while the last training steps of this run have no
-        such forward.
-        """
+        """Return whether the row has only forwards without gradients, unlike the last steps."""
         counters, state = self.row.counters, self.state
         is_usual = state.last_without and state.step - state.last_without < UPDATES_OF_STEP
         if state.explicit or not state.step or is_usual or counters.loader_start:
@@ -155,9 +153,7 @@ class RowKeeper:
                 self._close_head(row.cuts[MOST_CUTS // 2], "rest")
 
     def _close_head(self, cut: Cut, kind: str, step: int | None = None) -> None:
-        """Make the part of the row before the cut a row of its own; the rest becomes the open row. `step` is the number
-        of the closed step, None for a row without a step.
-        """
+        """Make the part before the cut a row of its own, of training step `step` or of none; the rest is open."""
         row = self.row
         rest = row.split(cut)
         if not rest.stretches:
@@ -175,9 +171,7 @@ class RowKeeper:
             self._close("train", self._at, step)
 
     def _split_at_last(self, last: int, name: str) -> None:
-        """Split the row at its last cuts, so that the part before each cut is a training step, up to step `last`.
-        `name` is the row's list of cuts: "cuts" or "passes".
-        """
+        """Split at the last of the row's cuts called `name`, each the end of a step, up to step `last`."""
         while self.state.step < last and (cuts := getattr(self.row, name)):
             self._close_head(cuts[max(len(cuts) - (last - self.state.step), 0)], "train", self.state.step + 1)
 
@@ -207,9 +201,7 @@ class RowKeeper:
         return len(self.row.heads) > 1
 
     def _tell_head(self, root: int) -> None:
-        """Note that the model call of the last `_note_head` was a forward without gradients. `root` is the number of
-        the model's class.
-        """
+        """Note that the last `_note_head` was a forward without gradients, of the model class number `root`."""
         row = self.row
         if not row.heads:
             return
@@ -221,9 +213,7 @@ class RowKeeper:
             self._split_at_heads()
 
     def _split_at_heads(self) -> None:
-        """Split the row at every later call of its first model, and note that the run infers: each such call begins a
-        batch of inference.
-        """
+        """Split the row at every later call of its first model: each begins a batch of inference."""
         self.state.inferring = True
         while len(heads := self.row.heads) > 1:
             cut = next((head.cut for head in heads[1:] if head.root == heads[0].root), None)
@@ -232,7 +222,6 @@ class RowKeeper:
             self._close_call(cut)
 
     def _close_last_calls(self) -> None:
-        """Close the calls of models in a run that has ended without training."""
         self._split_at_heads()
         if self.row.heads:
             self._close_call(self.row.cut_here(self._at, self.position))
@@ -287,7 +276,6 @@ class RowKeeper:
         self.state = self.state.moved(following.position, following.start)
 
     def _count_samples(self, row: Row, kind: str) -> None:
-        """Set the number of samples that the row used, and update the batches that were fetched ahead."""
         state = self.state
         if kind in ("train", "eval"):
             state.ahead, row.counters.samples = use_batches(state.ahead, row, kind == "train", self._usual_fetches)
@@ -295,9 +283,7 @@ class RowKeeper:
             state.ahead = drop_unused(state.ahead, row.stopped)
 
     def _drop_early_fetches(self, row: Row) -> Row:
-        """Split off, as a row of their own, the batches that were fetched before the step and not used in it. Return
-        the rest of the row; the whole row if there are no such batches.
-        """
+        """Split off the batches that were fetched before the step and not used in it; return the rest."""
         counters = row.counters
         early = counters.fetches - max(counters.backwards, counters.forwards if not counters.backwards else 1)
         if early <= 0:

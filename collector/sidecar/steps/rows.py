@@ -67,9 +67,7 @@ class FetchStart(NamedTuple):
 
 
 class QueueSample(NamedTuple):
-    """The queue depths when a batch was requested, packed in `word`. `batch` is the number of the batch that the
-    request returned, -1 while none came.
-    """
+    """The depths when a batch was requested, packed in `word`. `batch` is what the request brought, -1 for none yet."""
 
     start: int
     loader: int
@@ -129,7 +127,6 @@ class Moment(NamedTuple):
 
     @property
     def ended(self) -> int:
-        """Number of collectives that have ended in the open row."""
         return sum(not call.is_open for call in self.calls)
 
 
@@ -147,9 +144,7 @@ class Cut(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The start of a forward that may turn out to begin a batch of inference. `root` is the number of the module's
-    class, UNKNOWN if not known.
-    """
+    """The start of a forward that may begin a batch of inference. `root` is the number of the module's class."""
 
     cut: Cut
     root: int = UNKNOWN
@@ -198,7 +193,6 @@ class Row:
         return Cut(time, position, len(self.stretches), len(self.fetches), len(self.queues), copy.copy(self.counters))
 
     def split(self, cut: Cut) -> Row:
-        """Keep the row up to the cut, and return the rest as another row."""
         rest = Row(
             cut.time,
             cut.position,
@@ -238,9 +232,7 @@ class Row:
         self.cuts, self.updates, self.passes, self.heads = [], [], [], []
 
     def answer(self, asked: int, batch: int | None) -> None:
-        """Note the number of the batch that the request at time `asked` returned. None means that the epoch ended: the
-        request's queue sample is dropped.
-        """
+        """Note the batch that the request at `asked` brought. None: the epoch ended, its queue sample is dropped."""
         if self.queues and self.queues[-1].start == asked:
             sample = self.queues.pop()
             if batch is not None:
@@ -270,9 +262,7 @@ class Row:
         return next(ends, None)
 
     def resolve(self, following: int) -> None:
-        """Give a phase to the unknown stretches at the end of the row. `following` is the phase of the next call; a
-        collective decides nothing.
-        """
+        """Give the unknown stretches at the end a phase, by that of the next call; a collective decides nothing."""
         if following != COMMUNICATION:
             phase = ACTED if self._has_acted(following) else classify(self.previous, following)
             index, held = len(self.stretches) - 1, self._find_held()
@@ -291,9 +281,7 @@ class Row:
         return self.previous == FORWARD and not self.graphs and following in (FORWARD, OPTIMIZER)
 
     def _settle_acted(self) -> None:
-        """Give a phase to the time after forwards without gradients: gap in a row with a backward, forward in any other
-        row.
-        """
+        """Give time after forwards without gradients a phase: gap in a row with a backward, else forward."""
         phase = GAP if self.counters.backwards else FORWARD
         self.folded[phase] += self.folded_acted
         self.folded_acted = 0
@@ -302,9 +290,7 @@ class Row:
                 self.stretches[index] = Stretch(phase, start, end)
 
     def _find_held(self) -> int:
-        """Return the index of the first stretch after the last optimizer update; -1 without an update. A new row may
-        begin there.
-        """
+        """Return the index of the first stretch after the last update, where a row may begin; -1 without an update."""
         return self.updates[-1].stretches if self.updates else -1
 
     def _resolve_held(self) -> None:
@@ -357,7 +343,6 @@ class Row:
 
 
 def move(later: Cut, cut: Cut) -> Cut:
-    """Return the later cut as a cut of the row that begins at `cut`."""
     return Cut(
         later.time,
         later.position,
@@ -369,9 +354,7 @@ def move(later: Cut, cut: Cut) -> Cut:
 
 
 def classify(previous: int, following: int) -> int:
-    """Return the phase of the time between two calls, from the phases of both calls. UNKNOWN means no call, END the end
-    of the row.
-    """
+    """Return the phase of the time between two calls, from their phases: UNKNOWN for no call, END for the row's end."""
     if following == END:
         return GAP if previous == UNKNOWN else TAIL
     if following == BACKWARD:

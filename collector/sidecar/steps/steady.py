@@ -60,7 +60,6 @@ class Pattern:
     example: Done
 
     def place(self, code: int) -> int:
-        """Return the index of a code; raise ValueError if the pattern lacks it."""
         return self.codes.index(code)
 
     def __contains__(self, code: int) -> bool:
@@ -100,9 +99,7 @@ class Steady:
 
 
 class _Words:
-    """A section of the event log. `kept` are the indexes of the words that matter for a pattern; steps begin at the
-    places `begins` in `kept`.
-    """
+    """A section of the log. `kept` are the indexes of words that matter; steps begin at the places `begins` in them."""
 
     def __init__(self, words: Ints) -> None:
         self.all = words
@@ -114,9 +111,7 @@ class _Words:
         self.collections: Ints = np.flatnonzero(np.isin(kinds, _COLLECTIONS))
 
     def find_runs(self) -> Iterator[tuple[tuple[int, ...], int, int]]:
-        """Yield the codes of the most frequent pattern, with the first and last step of each series of such steps,
-        counted within this section.
-        """
+        """Yield the codes of the most frequent pattern, with the first and last step of each of its series."""
         lengths = np.diff(self.begins)
         if len(lengths) <= LEAST_STEPS:
             return

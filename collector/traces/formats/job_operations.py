@@ -127,9 +127,7 @@ class _Job:
         return kinds
 
     def _describe(self, rank: int) -> TraceFacts:
-        """Return the facts of a rank. Its world size includes ranks that are not in the file: the file has only one
-        tensor-parallel rank per stage and replica.
-        """
+        """Return the facts of a rank. A file has one tensor-parallel rank per stage and replica; all count."""
         ranks = np.unique(self.numbers["rank"])
         apart = int(np.gcd.reduce(ranks)) if len(ranks) > 1 else 1
         return TraceFacts(

@@ -108,9 +108,7 @@ def _convolve(call: Call, stride: int, padding: int, dilation: int | None) -> Wo
 
 
 def _convolve_transposed(call: Call) -> Work | None:
-    """Return the work of a transposed aten::convolution: every input element times every element of the kernel. The
-    kernel has the shape (in, out / groups, …).
-    """
+    """Return the work of a transposed convolution: every input element times every element of the kernel."""
     data, weight = call.shape(0), call.shape(1)
     given = [call.integers(place) for place in (3, 4, 7, 5, 8)]
     if data is None or weight is None or len(weight) < 3 or any(value is None for value in given):

@@ -50,7 +50,6 @@ _TABLES_AT_ONCE = 2
 
 
 def read_events(path: Path, options: ReadOptions) -> TraceTables | None:
-    """Read a Kineto trace; None for a file of another format."""
     source = Source(path, options.on_progress, options.limits)
     stream = EventStream(source, _choose_ahead(source, options.helpers))
     log = Log(scratch=Scratch(options.scratch))

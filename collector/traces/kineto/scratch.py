@@ -72,16 +72,13 @@ class Scratch:
         return Column(self)
 
     def compute(self, length: int, find: Callable[[slice], Ints], size: int | None = None) -> Ints:
-        """Return an array of `length` values. `find` computes the values of one block. Raises OSError if the disk is
-        full.
-        """
+        """Return `length` values, computed block by block by `find`. Raises OSError if the disk is full."""
         column = self.column()
         for rows in self.blocks(length, size):
             column.append(find(rows))
         return column.finish()
 
     def numbers(self, length: int) -> Ints:
-        """Return the array 0, 1, 2 … `length` - 1."""
         return self.compute(length, lambda rows: np.arange(rows.start, rows.stop))
 
     def where(self, mask: Mask) -> Ints:
@@ -151,8 +148,6 @@ def read_resident_bytes() -> int:
 
 
 class Column:
-    """An array that grows at its end."""
-
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch
         self._waiting: list[Ints] = []

@@ -50,7 +50,6 @@ _WITHOUT = re.compile(r"simt|(?<!t)f32f32_f32f32_f32")
 
 
 def is_collective_kernel(name: str) -> bool:
-    """Return whether a kernel, judged by its name, moves data between devices."""
     return bool(_LIBRARY.search(name)) or (bool(_OPERATION.search(name)) and not _FUSED.match(name))
 
 

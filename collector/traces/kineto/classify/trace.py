@@ -90,18 +90,15 @@ class Trace:
 
     @cached_property
     def order(self) -> Ints:
-        """All rows sorted by start, then track, then depth."""
         track, depth, scratch = self.lanes.track, self.nesting.depth, self.log.scratch
         rows = scratch.numbers(len(self.columns))
         return scratch.sort(self.start_ns, rows, lambda mine: (track[mine], depth[mine]))
 
     def find(self, mask: Mask) -> Iterator[Ints]:
-        """Yield, block by block, the rows at which the mask is true."""
         for rows in self.log.scratch.blocks(len(mask)):
             yield np.flatnonzero(mask[rows]) + rows.start
 
     def sort(self, mask: Mask) -> Ints:
-        """Return the rows at which the mask is true, sorted by start."""
         return self.log.scratch.sort(self.start_ns, self.log.scratch.where(mask))
 
     def take(self, column: Ints, rows: Ints) -> Ints:
@@ -109,14 +106,11 @@ class Trace:
         return self.log.scratch.compute(len(rows), lambda block: column[rows[block]], _TAKEN_ROWS)
 
     def find_launch_ns(self, rows: Ints | slice, else_ns: Ints | int | None = None) -> Ints:
-        """Return the start in ns of each slice's launch. Without a linked launch: `else_ns`, by default the slice's own
-        start.
-        """
+        """Return the start of each slice's launch in ns; without a link `else_ns`, by default its own start."""
         launch = self.launch[rows]
         return np.where(launch >= 0, self.start_ns[launch], self.start_ns[rows] if else_ns is None else else_ns)
 
     def list_distinct(self, column: Ints, mask: Mask) -> list[int]:
-        """Return the distinct values of a column at the rows of the mask, ascending."""
         return sorted({value for rows in self.find(mask) for value in np.unique(column[rows]).tolist()})
 
     def find_busiest(self, rows: Ints) -> int:
@@ -128,7 +122,6 @@ class Trace:
 
 
 def build_trace(log: Log) -> Trace:
-    """Return the slices of a log with their kinds, tracks, nesting and links."""
     columns = log.columns()
     kind = classify(columns, log)
     lanes = assign_lanes(columns, kind, log)

@@ -41,7 +41,6 @@ class Tree:
 
 
 def build_tree(trace: Trace) -> Tree:
-    """Return the numbered module paths and call stacks of all slices."""
     is_module = trace.kind == Kind.MODULE
     is_frame = (trace.kind == Kind.PYTHON) | is_module
     if not is_frame.any():

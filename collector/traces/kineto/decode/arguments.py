@@ -54,9 +54,7 @@ class Arguments(BoundedNumbers):
         return np.fromiter(self._read(keys, _to_float, float("nan")), np.float64)
 
     def texts(self, *keys: str) -> list[str | None]:
-        """Return for each entry the value of its first existing key: strings as they are, others as JSON; None without
-        any.
-        """
+        """Return for each entry the value of its first existing key, as a string or JSON; None without any."""
         same: dict[str | None, str | None] = {}
         return [same.setdefault(text, text) for text in self._read(keys, _to_text, None)]
 

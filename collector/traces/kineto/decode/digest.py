@@ -254,9 +254,7 @@ class _Digesting:
         return duration_ns
 
     def _keep(self, columns: Columns, categories: tuple[str | None, ...]) -> Columns:
-        """Return the slices without the profiler's own spans and without slices that have no time. Count the slices
-        left out.
-        """
+        """Return the slices without the profiler's own and without those that have no time, and count these."""
         own = [isinstance(pid, str) and pid in _PROFILER_PROCESSES for pid, _ in self._threads]
         shown = ~np.array(own, bool)[columns.thread]
         if "Trace" in categories:
@@ -287,9 +285,7 @@ class _Digesting:
 
 
 def _convert(values: Sequence[Loose], indices: Sequence[int], origin: tuple[Chunk, str], rounded: Mask) -> Ints:
-    """Return the times of events in ns. `indices` are their indexes in the chunk, `origin` is the chunk and the name of
-    the field that holds the times.
-    """
+    """Return times in ns. `indices` are in the chunk; `origin` is the chunk and the name of the field."""
     try:
         return convert_numbers(values, rounded)
     except InexactTimesError:

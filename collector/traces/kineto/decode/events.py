@@ -50,8 +50,6 @@ class Times(msgspec.Struct, gc=False):
 
 
 class Identity(msgspec.Struct, gc=False, rename={"external": "External id", "external_old": "external id"}):
-    """The ids that distinguish calls and link events to each other."""
-
     correlation: Loose = None
     external: Loose = None
     external_old: Loose = None
@@ -94,7 +92,6 @@ class Chunk:
 
     @cached_property
     def exact(self) -> list[Times]:
-        """The times of the events in the file's spelling."""
         return TIMES.decode(self.text)
 
 

@@ -22,9 +22,7 @@ _SAMPLED_ROWS = 1 << 16
 
 @dataclass
 class Log:
-    """The content of all chunks. `threads` maps (pid, tid) to a number; `duplicates` is the number of omitted
-    duplicates.
-    """
+    """The content of all chunks. `threads` maps (pid, tid) to a number; `duplicates` were omitted."""
 
     names: BoundedNumbers = field(default_factory=lambda: BoundedNumbers("(a name left out)"))
     categories: BoundedNumbers = field(default_factory=lambda: BoundedNumbers(""))
@@ -87,9 +85,7 @@ class Log:
         return name, time_ns, bits.view(np.float64)
 
     def _drop_implausible(self, columns: Columns) -> Columns:
-        """Return the slices with possible times. Drop allocations and counter values with impossible times. Count all
-        that is dropped.
-        """
+        """Return the slices with possible times; drop and count other slices, allocations and counter values."""
         reach = find_reach(columns.start_ns)
         number, time_ns, values = self.counters
         spans = (columns.start_ns, columns.duration_ns), (self.memory["time_ns"], None), (time_ns, None)
@@ -124,7 +120,6 @@ class Log:
         return self.scratch.compute(len(values), lambda rows: values[rows][mask[rows]])
 
     def count_unclosed(self) -> int:
-        """Return the number of begun slices that never ended."""
         return sum(map(len, self._opened.values()))
 
 
@@ -146,9 +141,7 @@ def is_within(scratch: Scratch, reach: tuple[int, int], start_ns: Ints, duration
 
 
 def find_repeated(columns: Sequence[Ints], scratch: Scratch) -> Mask:
-    """Return a mask of the rows that equal an earlier row in all columns. The search is fast if the first column rarely
-    repeats.
-    """
+    """Return a mask of the rows that equal an earlier row. Fast if the first column rarely repeats."""
     first, *others = columns
     again = np.zeros(len(first), bool)
     order = scratch.sort(first, scratch.numbers(len(first)), lambda rows: [column[rows] for column in others])

@@ -54,9 +54,7 @@ class BoundedNumbers(Numbers):
 
 
 def small(values: Ints) -> Ints:
-    """Return integers with 0 in place of values beyond 32 bits, which are faults of the file, such as an impossible
-    device.
-    """
+    """Return integers, 0 for those beyond 32 bits: faults of the file, such as an impossible device."""
     kept: Ints = np.where(np.abs(values) <= LARGEST_SMALL, values, 0)
     return kept
 

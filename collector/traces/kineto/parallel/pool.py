@@ -71,7 +71,6 @@ class Worker:
 
     @property
     def answers(self) -> int:
-        """The file descriptor on which the worker signals an answer."""
         return self._process.stdout.fileno() if self._process.stdout else -1
 
     @property
@@ -80,13 +79,10 @@ class Worker:
 
     @property
     def left_s(self) -> float:
-        """The time in seconds that the worker still has for its next answer."""
         return self._since_s + ANSWER_S - time.monotonic() if self._asked else ANSWER_S
 
     def ask(self, piece: Piece, frames: int) -> None:
-        """Send a piece to the worker. Raises OSError if the worker is gone, or the shared memory has no room for the
-        piece.
-        """
+        """Send a piece. Raises OSError if the worker is gone, or the shared memory has no room."""
         number, parts = self._count % _FILES, piece.spell()
         write_all(self._files[number], parts)
         orders = self._process.stdin

@@ -27,7 +27,6 @@ CANNOT = -1
 
 
 def main(files: list[int]) -> None:
-    """Digest the requested pieces until standard input ends."""
     orders, own_limit = sys.stdin.buffer, sys.getrecursionlimit()
     _answer(READY)
     while len(order := orders.read(ORDER.size)) == ORDER.size:

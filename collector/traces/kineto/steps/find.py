@@ -61,9 +61,7 @@ def _from_pattern(trace: Trace) -> Steps | None:
 
 
 def _list_work(trace: Trace) -> Ints:
-    """Return the slices to search for a pattern, sorted by start: kernels of the busiest stream, or top-level operators
-    of the busiest thread if there are no kernels.
-    """
+    """Return, by start, the kernels of the busiest stream; without any, top operators of the busiest thread."""
     rows = trace.sort(trace.is_any(Kind.KERNEL, Kind.COLLECTIVE))
     if not len(rows):
         rows = trace.sort(trace.is_operator & (trace.caller < 0))
@@ -72,9 +70,7 @@ def _list_work(trace: Trace) -> Ints:
 
 
 def _compare(sequence: Ints, at: Ints) -> float:
-    """Return the fraction of repeats that have the same names in the same order. `at` has the start of each repeat in
-    the `sequence` of names.
-    """
+    """Return the share of repeats (`at` has their starts) with the same names in the same order."""
     stretches = [stretch.tobytes() for stretch in np.split(sequence, at)[1:]]
     most = max(stretches.count(stretch) for stretch in set(stretches[: _LEAST_REPEATS + 1]))
     # The part after the last repeat may be more than the loop, so the last stretch is not required to match.
@@ -239,9 +235,7 @@ def _from_choice(trace: Trace, chosen: str) -> Steps:
 
 
 def _between(trace: Trace, starts: Ints, told: _Told, thread: int) -> Steps:
-    """Return the steps from each start to the next start. The last step ends with the last work of the trace. `told` is
-    how the steps were found, and the confidence in them.
-    """
+    """Return the steps from each start to the next; the last one ends with the last work of the trace."""
     work = trace.is_host if trace.is_host.any() else trace.is_device_work
     ends = np.append(starts[1:], max(int(trace.end_ns[work].max()), int(starts[-1]) + 1))
     return _make(starts, ends, told, thread)
@@ -254,9 +248,7 @@ def _whole(trace: Trace) -> Steps:
 
 
 def _make(start: Ints, end: Ints, told: _Told, thread: int = -1, number: Ints | None = None) -> Steps:
-    """Return steps with these bounds. Without `number`, they are numbered from 1 and count as steps without markers.
-    `told` is how the steps were found, and the confidence in them.
-    """
+    """Return steps with these bounds; without `number`, numbered from 1 as steps without markers."""
     numbers = (np.arange(1, len(start) + 1) if number is None else number).astype(np.int64)
     return Steps(numbers, start, end, start, end, *told, number is not None, thread)
 

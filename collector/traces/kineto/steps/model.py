@@ -49,9 +49,7 @@ class Steps:
         return len(self.number)
 
     def locate(self, times_ns: Ints, host: bool = True) -> Ints:
-        """Return the row of the step at each time, -1 outside of steps. If `host` is true, markers on the host bound a
-        step.
-        """
+        """Return the row of the step at each time, -1 outside; with `host`, markers on the host bound a step."""
         starts, ends = (self.host_start_ns, self.host_end_ns) if host else (self.start_ns, self.end_ns)
         return locate(starts, ends, times_ns)
 
@@ -90,7 +88,6 @@ def locate(starts: Ints, ends: Ints, times_ns: Ints) -> Ints:
 
 
 def describe_steps(steps: Steps) -> list[Warn]:
-    """Return warnings on how the steps were found."""
     warnings = []
     if steps.how == "whole":
         text = (

@@ -165,9 +165,7 @@ def _fill(known: list[Span], start: int, end: int, marks: _Marks) -> Iterator[Sp
 
 
 def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> Iterator[Span]:
-    """Yield the phases of the time between two marks. `before` and `after` are their phases, "" at the edge of the
-    step.
-    """
+    """Yield the phases between two marks of the phases `before` and `after`, "" at the edge of the step."""
     if marks.busy is not None and after == "data_wait":
         yield from _part_inference(start, end, before, marks)
     elif marks.busy is not None and not before and not after:

@@ -42,7 +42,6 @@ class Reading:
         return trace.log.scratch.compute(len(trace.columns), find)
 
     def number_steps(self, rows: Ints) -> pa.Array:
-        """Map rows of `steps` to step numbers, null for -1."""
         return from_numbers(np.append(self.steps.number, 0)[rows], rows < 0)
 
     def to_run(self, times_ns: Ints) -> Ints:

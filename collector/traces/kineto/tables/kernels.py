@@ -211,9 +211,7 @@ class _Messages:
         return (int(rows[row]) for rows in self._around if rows[row] >= 0)
 
     def _name(self, row: int) -> str:
-        """Return the collective's name from the host span. The kernel's name is not enough: the kernel of an all-to-all
-        is named send and receive.
-        """
+        """Return the name in the host span: the kernel of an all-to-all is named send and receive."""
         names = [self._trace.names[self._trace.columns.name[around]] for around in self._list_around(row)]
         for name in names:
             found = find_collective(name)

@@ -43,9 +43,7 @@ Tensor = tuple[str, str]
 
 @dataclass(frozen=True)
 class Memory:
-    """The allocator's events in time order. `device` and `allocated` (bytes) are computed from `fields`, the columns of
-    the log.
-    """
+    """The allocator's events in time order: the columns of the log, and from them device and bytes allocated."""
 
     fields: dict[str, Ints]
     device: Ints
@@ -127,7 +125,6 @@ class _Moments:
         self._rows = {thread: self._sort(thread) for thread in np.unique(threads).tolist()}
 
     def _sort(self, thread: int) -> Ints:
-        """Return the host work of a thread sorted by start, longer slices first."""
         trace = self._trace
         mine = trace.log.scratch.where(trace.is_host_work & (trace.columns.thread == thread))
         return trace.log.scratch.sort(trace.start_ns, mine, lambda rows: (-trace.columns.duration_ns[rows],))
@@ -179,7 +176,6 @@ class _Tensors:
         self._find = lru_cache(1 << 14)(self._guess)
 
     def describe(self, rows: Ints, sizes: Ints) -> list[Tensor | None]:
-        """Return the tensors in the blocks that the slices in `rows` allocated; None for an unknown tensor."""
         columns = self._trace.columns
         safe = np.maximum(rows, 0)
         taken = ((rows >= 0) & (sizes > 0)).tolist()

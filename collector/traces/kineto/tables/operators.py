@@ -48,9 +48,7 @@ def sum_calls(trace: Trace) -> CallSums:
 
 
 def _sum_device(trace: Trace) -> tuple[Ints, Ints]:
-    """Return the time of device work of each call in ns, as two columns: of work that the call itself launched, and
-    including nested calls.
-    """
+    """Return two columns of ns of device work: launched by the call itself, and including nested calls."""
     own, whole = (trace.log.scratch.array(len(trace.columns), 0) for _ in range(2))
     for device in trace.find(trace.is_device_work):
         call = trace.operator[device]

@@ -87,7 +87,6 @@ def _list_spans(reading: Reading) -> tuple[Ints, Ints, Ints]:
 
 
 def _find_extent(reading: Reading) -> tuple[int, int]:
-    """Return the start and end of the work in the trace, without the profiler's own spans."""
     trace = reading.trace
     low, high, origin_ns = reading.steps.start_ns.tolist(), reading.steps.end_ns.tolist(), reading.origin_ns
     for rows in trace.find(trace.is_host_work | trace.is_device_work):
@@ -113,7 +112,6 @@ def stream_slices(reading: Reading) -> Iterator[pa.RecordBatch]:
 
 
 def _find_places(trace: Trace) -> Ints:
-    """Return the position in the table `slices` of each slice of the trace."""
     place = trace.log.scratch.array(len(trace.order), 0)
     for block in trace.log.scratch.blocks(len(place)):
         place[trace.order[block]] = np.arange(block.start, block.stop)
