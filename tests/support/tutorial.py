@@ -12,10 +12,11 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -48,18 +49,17 @@ def _take(diff: str, sign: str) -> str:
     return "".join(line[1:] for line in diff.splitlines(keepends=True) if line[0] in (sign, " "))
 
 
-def record(text: str, folder: Path, steps: int) -> Path:
-    """Run a version of the program in a new folder; return its run."""
+def _start(words: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, **options)
+
+
+def record(text: str, folder: Path, steps: int, start: Callable[..., Any] = _start) -> Path:
+    """Run a version of the program in a folder; return its run."""
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "train.py"
     script.write_text(text, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "train.py", ".", str(steps)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT)), "PROFILER_VERDICT": "0"},
-        capture_output=True,
-        text=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT)), "PROFILER_VERDICT": "0"}
+    done = start([sys.executable, "train.py", ".", str(steps)], cwd=folder, env=environment)
     if done.returncode:
         raise RuntimeError(done.stderr)
     return folder / "run"
