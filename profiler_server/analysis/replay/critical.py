@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.format.intervals import Ints, Mask
+from collector.format.intervals import Intervals, Ints, Mask, unite
 from collector.format.run import RankRun
 from profiler_server.analysis.replay.building import build_graph
 from profiler_server.analysis.replay.graph import Graph
@@ -36,8 +36,8 @@ class CriticalPath:
     `slice_id`, `track` and `depth` are those of a piece's slice, -1 without a slice.
 
     `steps` is the number of steps on the path, `left_out` the number of the window's steps before it. `examples` are
-    the names with the most time of each kind. `waits_ns` is the time in ns over all steps that the device waits for
-    the host, by name, for the names with the most time.
+    the names with the most time of each kind. `waiting_ns` is the time over all steps in which the host is on the path
+    and the device has no work, and `waits_ns` that of the names with the most of it.
     """
 
     steps: int
@@ -45,6 +45,7 @@ class CriticalPath:
     step_starts_ns: Ints
     step_ends_ns: Ints
     examples: Mapping[str, tuple[str, ...]]
+    waiting_ns: int
     waits_ns: Mapping[str, int]
     start_ns: Ints
     end_ns: Ints
@@ -55,23 +56,15 @@ class CriticalPath:
 
     def sum_kinds(self) -> dict[str, int]:
         """Return the time of each kind inside of the steps. The times sum to the time of the steps."""
-        lengths = _count_inside(self, self.end_ns) - _count_inside(self, self.start_ns)
+        steps = Intervals(self.step_starts_ns, self.step_ends_ns)
+        lengths = steps.measure_before(self.end_ns) - steps.measure_before(self.start_ns)
         return {name: int(lengths[self.kind == number].sum()) for number, name in enumerate(KINDS)}
 
     @property
     def host_waits(self) -> HostWaits:
         sums = self.sum_kinds()
-        waits_ns = sum(sums[kind] for kind in ON_HOST) / self.steps
         names = tuple((name, spent_ns / self.steps) for name, spent_ns in self.waits_ns.items())
-        return HostWaits(waits_ns, sum(sums.values()) / self.steps, names)
-
-
-def _count_inside(path: CriticalPath, times: Ints) -> Ints:
-    """Return for each time how much time in ns of the path's steps lies before this time."""
-    at = np.searchsorted(path.step_starts_ns, times, side="right")
-    done = np.concatenate([[0], np.cumsum(path.step_ends_ns - path.step_starts_ns)])
-    over = np.maximum(path.step_ends_ns[np.maximum(at - 1, 0)] - times, 0)
-    return np.where(at > 0, done[at] - over, 0)
+        return HostWaits(self.waiting_ns / self.steps, sum(sums.values()) / self.steps, names)
 
 
 @dataclass(frozen=True)
@@ -101,13 +94,18 @@ def trace_path(graph: Graph) -> CriticalPath:
     rows = np.array([piece.row for piece in pieces], np.int64)[kept]
     known, lengths = rows >= 0, ends[kept] - starts[kept]
     kinds = np.array([KINDS.index(piece.kind) for piece in pieces], np.int64)[kept]
+    busy = unite(window.start_ns[window.on_device], window.end_ns[window.on_device])
+    idle = Intervals(window.step_starts_ns, window.step_ends_ns) - busy
+    waits = idle.measure_before(ends[kept]) - idle.measure_before(starts[kept])
+    on_host = np.isin(kinds, [KINDS.index(kind) for kind in ON_HOST])
     return CriticalPath(
         steps=window.steps,
         left_out=window.left_out,
         step_starts_ns=window.step_starts_ns,
         step_ends_ns=window.step_ends_ns,
         examples={kind: tuple(_sum_names(window, rows, lengths, kinds == at)) for at, kind in enumerate(KINDS)},
-        waits_ns=_sum_names(window, rows, lengths, np.isin(kinds, [KINDS.index(kind) for kind in ON_HOST])),
+        waiting_ns=int(waits[on_host].sum()),
+        waits_ns=_sum_names(window, rows, waits, on_host),
         start_ns=starts[kept],
         end_ns=ends[kept],
         kind=kinds,
