@@ -1,10 +1,14 @@
-"""Keep known lines of C++ libraries off the terminal."""
+"""Keep libraries from what they do beside the work: known lines of C++ libraries on the terminal, imports."""
 
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import ModuleType
+from typing import Any
 
 _STDERR = 2
 _MOST_HELD_BYTES = 1 << 20
@@ -23,6 +27,27 @@ def leave_out_lines(known: bytes) -> Iterator[None]:
         yield
     finally:
         _turn_back(opened, known)
+
+
+@contextmanager
+def leave_out_import(package: ModuleType, name: str) -> Iterator[None]:
+    """Let this thread not find `package.name` where a module's `__getattr__` would import it now. Other threads do."""
+    find, here = vars(package).get("__getattr__"), threading.get_ident()
+    if find is None or f"{package.__name__}.{name}" in sys.modules:
+        yield
+        return
+
+    def find_other(asked: str) -> Any:
+        if asked == name and threading.get_ident() == here:
+            raise AttributeError(f"module {package.__name__!r} has no attribute {name!r} yet")
+        return find(asked)
+
+    vars(package)["__getattr__"] = find_other
+    try:
+        yield
+    finally:
+        if vars(package).get("__getattr__") is find_other:
+            vars(package)["__getattr__"] = find
 
 
 def _turn_aside(opened: list[int]) -> None:

@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from collector.context.calls import MANY_CALLS, SURE_CALLS, has_optimizer
 from collector.context.hooks import Undo
-from collector.context.quiet import leave_out_lines
+from collector.context.quiet import leave_out_import, leave_out_lines
 from collector.context.signals import Signal, SignalContext
 from collector.context.thread_ends import EndOfThread, NextCall
 from collector.edge import uncounted, unseen
@@ -369,7 +369,8 @@ class _Window:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._session = make_session(options)
-            with _leave_out_start():
+            # A session looks at a setting of the compiler. Its import takes a second; without it, nothing is compiled.
+            with _leave_out_start(), leave_out_import(torch, "_inductor"):
                 self._session.start()
         # In a session that records memory, PyTorch prints a line for the first freed block that is older than the
         # session, and then for each thousandth. The first such block is freed here, while the line is suppressed.
