@@ -207,15 +207,19 @@ def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | N
 
     With one run on each side, similar runs below `base` show how much runs of the program differ.
     """
-    from profiler_server.analysis.compare.gate import find_like, judge
+    from profiler_server.analysis.compare.gate import add_lines, find_like, judge
     from profiler_server.analysis.compare.run_times import read_times
+    from profiler_server.diagnosis.line_shares import compare_sides
 
-    judged, before = ([read_times(run, rank) for run in find_runs(words, base)] for words in (new, old))
+    new_runs, old_runs = (find_runs(words, base) for words in (new, old))
+    judged, before = ([read_times(run, rank) for run in runs] for runs in (new_runs, old_runs))
     like: tuple[RunTimes, ...] = ()
     if len(judged) == len(before) == 1 and base is not None:
         others = read_all(base, rank)
         like = tuple(run for run in find_like(others, before[0]) if run.started_unix_ns != judged[0].started_unix_ns)
-    return judge(before, judged, limit, like)
+    verdict = judge(before, judged, limit, like)
+    is_changed = verdict.kind in ("slower", "faster")
+    return add_lines(verdict, read_or((), compare_sides, old_runs, new_runs, rank)) if is_changed else verdict
 
 
 def read_all(base: Path, rank: int | None) -> list[RunTimes]:

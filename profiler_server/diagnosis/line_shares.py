@@ -7,12 +7,15 @@ nearly so, because line numbers move between versions of a file.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from collector.format.noise import quantile_of_t
 from collector.format.run import Run
 from profiler_server.analysis.compare.comparison import Difference, LineShare, compare_ranks
 from profiler_server.analysis.compare.run_statistics import correct_chances
+from profiler_server.analysis.compare.run_times import read_times
 from profiler_server.diagnosis.changes import find_same
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.limits.stacks import HOTSPOT_FRAC
@@ -34,6 +37,47 @@ def compare_lines(a: Run, b: Run, rank: int | None = None) -> tuple[LineShare, .
     if lines[0] is None or lines[1] is None or not step.a_ns or not step.b_ns:
         return ()
     return list_shares((step.a_ns, step.b_ns), (lines[0], lines[1]), step.noise_ns or 0.0)
+
+
+def compare_sides(a: Sequence[Run], b: Sequence[Run], rank: int | None = None) -> tuple[LineShare, ...]:
+    """Return the lines whose time clearly changed between two lists of runs, as `compare_lines` does for two runs.
+
+    Raises as `read_times` and `diagnose` do.
+    """
+    if len(a) == len(b) == 1:
+        return compare_lines(a[0], b[0], rank)
+    sides = []
+    for runs in (a, b):
+        read = [(read_times(run, rank), diagnose(run, run.rank(rank).rank).lines) for run in runs]
+        known = [(float(times.steps_ns.mean()), lines) for times, lines in read if lines is not None]
+        if not known:
+            return ()
+        sides.append(pool_lines(known))
+    (a_ns, a_lines), (b_ns, b_lines) = sides
+    return list_shares((a_ns, b_ns), (a_lines, b_lines))
+
+
+def pool_lines(runs: Sequence[tuple[float, Lines]]) -> tuple[float, Lines]:
+    """Return the mean step of runs of one program and their lines, as of one run. Each run is its mean step in ns and
+    its lines. The scatter of the runs widens the interval of a line.
+    """
+    step_ns = statistics.fmean(each_ns for each_ns, _ in runs)
+    spots = []
+    for key, shown in {spot.key: spot for _, lines in runs for spot in lines.hotspots}.items():
+        of_runs = [next((spot for spot in lines.hotspots if spot.key == key), None) for _, lines in runs]
+        measured = [_measure(spot, key, *run) for spot, run in zip(of_runs, runs, strict=True)]
+        times_ns = [time_ns for time_ns, _ in measured]
+        error_ns = math.hypot(*(error_ns for _, error_ns in measured)) / len(runs)
+        if len(runs) > 1:
+            scatter_ns = statistics.stdev(times_ns) / math.sqrt(len(runs))
+            error_ns = max(error_ns, quantile_of_t(len(runs) - 1) / _Z * scatter_ns)
+        share_frac, half_frac = statistics.fmean(times_ns) / step_ns, _Z * error_ns / step_ns
+        low_frac, high_frac = share_frac - half_frac, share_frac + half_frac
+        spots.append(replace(shown, share_frac=share_frac, low_frac=low_frac, high_frac=high_frac))
+    names = {name for _, lines in runs for name in lines.through_fracs}
+    through = {name: statistics.fmean(lines.through_fracs.get(name, 0.0) for _, lines in runs) for name in names}
+    samples = sum(lines.samples for _, lines in runs)
+    return step_ns, replace(runs[0][1], samples=samples, hotspots=tuple(spots), through_fracs=through)
 
 
 def list_shares(

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from profiler_server.analysis.compare.gate import Kind, Verdict
+from profiler_server.analysis.compare.gate import Kind, Verdict, name_line
 from profiler_server.analysis.compare.run_statistics import ALPHA
 from profiler_server.format import choose_time_unit, clean_name, format_change, format_difference, format_number_of
 from profiler_server.report.schema import pick
@@ -107,7 +107,9 @@ def _list_pairs(verdict: Verdict) -> list[tuple[str, str, str, str]]:
 
 
 def _list_parts(verdict: Verdict) -> list[tuple[str, str]]:
-    return [(part.name, format_difference(part.change_ns)) for part in verdict.parts[:_MOST_PARTS]]
+    parts = [(part.name, part.change_ns) for part in verdict.parts[:_MOST_PARTS]]
+    lines = [(name_line(each), each.part.change_ns) for each in verdict.lines[:_MOST_PARTS]]
+    return [(name, format_difference(change_ns)) for name, change_ns in (*parts, *lines)]
 
 
 def _plain(text: str) -> str:

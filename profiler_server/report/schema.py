@@ -76,7 +76,8 @@ PARTS: Mapping[str, str] = {
     "CodeChange": "file added removed",
     "SettingChange": "name before after",
     "Verdict": "kind reason base new estimate parts cautions max_slowdown leading pairs mean_change_ns "
-    "rank compared_ns",
+    "rank compared_ns lines",
+    "LineShare": "part a_place b_place text",
     "Estimate": "change low high p detectable scatter least most",
     "PartChange": "name change_ns p",
     "PairChange": "base new base_ns new_ns change",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -28,6 +29,7 @@ from profiler_server import cli
 from profiler_server.commands import find_runs
 from tests.fuzz.manifests import build_killed
 from tests.support import forking
+from tests.support.histories import Recorded, build_recorded
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
 
 PROGRAM = [sys.executable, "-m", "profiler_server.cli"]
@@ -298,6 +300,27 @@ def test_a_comparison_asks_for_two_runs(lists: Path) -> None:
     assert_refused(run("compare", lists / "new"), "compare takes 2 to 8 runs")
 
 
+def test_the_gate_names_the_line_that_made_the_step_slower(tmp_path: Path) -> None:
+    for at in range(3):
+        build_recorded(tmp_path / f"old/{at}", Recorded(samples=80, line=41, seed=at))
+        build_recorded(tmp_path / f"new/{at}", Recorded(1, 9.0, 260, 44, seed=at + 3))
+    junit, markdown = tmp_path / "gate.xml", tmp_path / "gate.md"
+    words = (tmp_path / "new", "--against", tmp_path / "old", "--junit", junit, "--markdown", markdown)
+    text = run("compare", *words).stdout
+    pattern = (
+        r"The mean step is ([\d.]+) ms longer; of your lines, (normalize\(\) \(train\.py:44\)) is ([\d.]+) ms longer\."
+    )
+    (found,) = re.findall(pattern, text)
+    assert 0.7 < float(found[2]) / float(found[0]) < 1.3
+    assert re.search(rf"{re.escape(found[1])} +\+{found[2]}", text), "in the table of what changed, too"
+    assert markdown.read_text().count("normalize() (train.py:44)") == 2
+    assert junit.read_text().count("normalize() (train.py:44)") == 3
+    asked = json.loads(run("compare", *words, "--json").stdout)["gate"]
+    assert asked["lines"][0]["b_place"] == "train.py:44"
+    pair = json.loads(run("compare", tmp_path / "old/0", tmp_path / "new/0", "--json").stdout)
+    assert pair["lines"][0]["part"]["name"] == "normalize()"
+
+
 def test_sql_asks_the_tables_and_nothing_else(base: Path) -> None:
     done = start(
         "sql", "healthy", "select rank, count(*) as n from steps group by 1", "--csv", "--summary-base-dir", base
@@ -395,7 +418,9 @@ def test_recover_of_a_whole_run_changes_nothing(base: Path) -> None:
 
 
 def test_without_the_extra_server_one_line_says_what_to_install() -> None:
-    code = "import sys; sys.modules['typer'] = None; from profiler_server.entry import run_server; sys.exit(run_server())"
+    code = (
+        "import sys; sys.modules['typer'] = None; from profiler_server.entry import run_server; sys.exit(run_server())"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == (

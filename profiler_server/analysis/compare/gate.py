@@ -12,6 +12,7 @@ import numpy as np
 
 from collector.format.intervals import Floats
 from collector.format.phases import PHASES
+from profiler_server.analysis.compare.comparison import LineShare
 from profiler_server.analysis.compare.run_statistics import (
     ALPHA,
     WORTH_PAIRS,
@@ -41,7 +42,7 @@ from profiler_server.diagnosis.limits.compare import (
     LEAST_LIKE,
     LEAST_RUNS,
 )
-from profiler_server.format import format_change, format_duration, format_number_of, format_share
+from profiler_server.format import clean_name, format_change, format_duration, format_number_of, format_share
 
 Kind = Literal["slower", "same", "faster", "unknown"]
 DETECTABLE = 0.05
@@ -77,6 +78,7 @@ class Verdict:
 
     `rank` names the judged rank and the number of ranks, such as `rank 0 of 8`; "" with one rank. `compared_ns` is the
     time of all compared steps. `pairs` are in order of recording, empty for runs that were not recorded in pairs.
+    `lines` are the lines of the user whose time changed, of a step that became slower or faster.
     """
 
     kind: Kind
@@ -92,6 +94,7 @@ class Verdict:
     mean_change_ns: float = 0.0
     rank: str = ""
     compared_ns: float = 0.0
+    lines: tuple[LineShare, ...] = ()
 
 
 def judge(
@@ -125,6 +128,24 @@ def judge(
     load = _explain_load(kind, base, new)
     reason = _explain(verdict, estimate, base[0].noun)
     return replace(verdict, kind="unknown" if load else kind, reason=f"{reason}{load}")
+
+
+def add_lines(verdict: Verdict, lines: Sequence[LineShare]) -> Verdict:
+    """Return the verdict with the lines that changed. Its reason names the two that explain most of the change."""
+    verdict = replace(verdict, lines=tuple(lines))
+    parts = {name_line(each): PartChange(name_line(each), each.part.change_ns, 1.0) for each in lines}
+    causes = _choose_causes(verdict, tuple(parts.values()))
+    if not causes:
+        return verdict
+    more = "longer" if verdict.mean_change_ns > 0 else "shorter"
+    whole = f"The mean step is {format_duration(abs(verdict.mean_change_ns))} {more}"
+    named = " and ".join(_name_part(part) for part in causes[:2])
+    return replace(verdict, reason=f"{verdict.reason} {whole}; of your lines, {named}.")
+
+
+def name_line(line: LineShare) -> str:
+    """Return the name of a line and its place in the new runs, or in the base if it is gone there."""
+    return f"{clean_name(line.part.name, 40)} ({clean_name(line.b_place or line.a_place, 40)})"
 
 
 def _find_unfit(runs: Sequence[RunTimes]) -> str:
@@ -269,12 +290,16 @@ def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:
 
 
 def _choose_parts(verdict: Verdict) -> list[PartChange]:
-    """Return the phases and kernels that changed in the direction of the verdict and are large enough to be named."""
+    return _choose_causes(verdict, verdict.parts)
+
+
+def _choose_causes(verdict: Verdict, parts: Sequence[PartChange]) -> list[PartChange]:
+    """Return the parts that changed in the direction of the verdict and are large enough to be named."""
     if verdict.kind not in ("slower", "faster"):
         return []
     sign = 1.0 if verdict.kind == "slower" else -1.0
     least_ns = max(sign * verdict.mean_change_ns, 0.0) * CAUSE_FRAC
-    return [part for part in verdict.parts if sign * part.change_ns > least_ns]
+    return [part for part in parts if sign * part.change_ns > least_ns]
 
 
 def _name_parts(verdict: Verdict) -> str:

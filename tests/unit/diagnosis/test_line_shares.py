@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from profiler_server.analysis.compare.comparison import LineShare
-from profiler_server.diagnosis.line_shares import compare_lines, list_shares
+from profiler_server.diagnosis.line_shares import compare_lines, compare_sides, list_shares, pool_lines
 from profiler_server.facts.case import Hotspot, Line, Lines
 from tests.support.histories import Recorded, build_recorded
 
@@ -69,6 +69,33 @@ def test_what_few_samples_miss_is_not_gone() -> None:
     a = make_lines(make_spot("rare", 0.06))
     b = Lines(20, (), 1.0, 0.0, 0.0)
     assert list_shares((STEP_NS, STEP_NS), (a, b)) == ()
+
+
+def test_the_scatter_of_the_runs_of_a_side_is_no_change() -> None:
+    def pool(*shares: float) -> tuple[float, Lines]:
+        return pool_lines([(STEP_NS, make_lines(make_spot("normalize", share))) for share in shares])
+
+    (a_ns, a), (b_ns, b), (_, wild) = pool(0.19, 0.20, 0.21), pool(0.29, 0.30, 0.31), pool(0.1, 0.3, 0.5)
+    assert show(list_shares((a_ns, b_ns), (a, b))) == [("normalize()", 20, 30, "train.py:5", "train.py:5")]
+    assert list_shares((a_ns, b_ns), (a, wild)) == ()
+    assert b.hotspots[0].high_frac - b.hotspots[0].low_frac < wild.hotspots[0].high_frac - wild.hotspots[0].low_frac
+
+
+def test_a_line_that_one_run_of_a_side_missed_counts_as_small_there() -> None:
+    step_ns, lines = pool_lines([(STEP_NS, make_lines(make_spot("normalize", 0.2))), (2 * STEP_NS, make_lines())])
+    assert step_ns == 1.5 * STEP_NS
+    assert lines.hotspots[0].share_frac * step_ns == 0.1 * STEP_NS
+    assert lines.samples == 2000
+
+
+def test_lists_of_recorded_runs_are_compared_by_their_stacks(tmp_path: Path) -> None:
+    a = [build_recorded(tmp_path / f"a{at}", Recorded(samples=80, line=41, seed=at)) for at in range(3)]
+    b = [build_recorded(tmp_path / f"b{at}", Recorded(0, 9.0, 600, 44, seed=at + 3)) for at in range(3)]
+    found = {each.part.name: each for each in compare_sides(a, b)}
+    assert found["normalize()"].part.meaning == "slower"
+    assert found["normalize()"].part.change_ns > 5e6
+    assert (found["normalize()"].a_place, found["normalize()"].b_place) == ("train.py:41", "train.py:44")
+    assert compare_sides(a, a[::-1]) == ()
 
 
 def test_two_recorded_runs_are_compared_by_their_stacks(tmp_path: Path) -> None:
