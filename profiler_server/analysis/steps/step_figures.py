@@ -70,8 +70,8 @@ class PhaseSpread:
 class Stability:
     """Variation and growth of the steps; both None with too few steps.
 
-    `jitter_frac` is the standard deviation divided by the mean. `trend_frac` is the median step of the last quarter
-    divided by that of the first quarter, minus 1.
+    `jitter_frac` is the standard deviation divided by the mean. `trend_frac` is the trimmed mean step of the last
+    quarter divided by that of the first quarter, minus 1: a median jumps where batches come in pairs.
     """
 
     jitter_frac: float | None
@@ -131,8 +131,14 @@ def summarize_stability(steps: pa.Table) -> Stability:
     if len(durations) < TREND_STEPS:
         return Stability(jitter, None)
     quarter = len(durations) // 4
-    first, last = float(np.median(durations[:quarter])), float(np.median(durations[-quarter:]))
+    first, last = _trim_mean(durations[:quarter]), _trim_mean(durations[-quarter:])
     return Stability(jitter, last / first - 1.0 if first else None)
+
+
+def _trim_mean(durations: Ints) -> float:
+    """Return the mean without the shortest and the longest tenth."""
+    cut = len(durations) // 10
+    return float(np.sort(durations)[cut : len(durations) - cut].mean())
 
 
 def trace_band(step: Ints, duration_ns: Ints) -> Band:

@@ -22,6 +22,7 @@ def _describe(case: Case, change: Change) -> Finding:
         label=change.label,
         code=change.code,
         share=change.bound_frac,
+        wait=case.steps.share("data_wait"),
         kinds=case.steps.kinds,
         subnormal=case.manifest.subnormal_frac,
         by=" (`stepscope run --try`)" if change.change and not case.is_imported else "",

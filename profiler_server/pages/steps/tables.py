@@ -205,7 +205,7 @@ def list_steadiness(data: StepData) -> tuple[Stat, ...]:
         note = f"standard deviation / mean {data.noun}"
         figures.append(Stat("jitter", format_share(stability.jitter_frac), note))
     if stability.trend_frac is not None:
-        note = f"median of the last quarter of the {data.nouns} against the first quarter"
+        note = f"mean of the last quarter of the {data.nouns} against the first quarter, both without their extreme tenths"
         figures.append(Stat("trend", format_change(stability.trend_frac), note))
     return tuple(figures)
 

@@ -43,6 +43,16 @@ def test_a_run_that_slows_down_has_a_trend() -> None:
     assert trend == pytest.approx(20 / 64, rel=0.05)
 
 
+def test_batches_that_come_in_pairs_make_no_trend() -> None:
+    rows = build_steps(RunPlan(steps=100))
+    for at, row in enumerate(rows):
+        is_long = at % 2 == 0 or at == 1  # one more in the first quarter
+        row["data_wait_ns"] += 60 * MS * is_long
+        row["duration_ns"] += 60 * MS * is_long
+    trend = summarize_stability(build_table_from_rows("steps", rows)).trend_frac
+    assert trend == pytest.approx(0.0, abs=0.05)
+
+
 def test_one_step_has_no_jitter() -> None:
     few, one = (summarize_stability(build_table_from_rows("steps", build_steps(RunPlan(steps=n)))) for n in (8, 1))
     assert (few.jitter_frac is not None, one.jitter_frac) == (True, None)
