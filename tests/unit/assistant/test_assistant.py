@@ -146,6 +146,7 @@ def test_names_are_given_where_they_are_not_left_out(tmp_path: Path) -> None:
     assert any("DigitFiles" in text for text in ask_everything(Answers(tmp_path), "digits", "digits"))
 
 
+@pytest.mark.slow
 def test_many_runs_ranks_and_long_names_stay_within_the_limit(tmp_path: Path) -> None:
     for number in range(40):
         build_run(tmp_path / f"{'a long name of a run ' * 6}{number}", RunPlan(steps=3, operators=False))

@@ -82,6 +82,7 @@ def run(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True, timeout=TIMEOUT_S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("opened_by", "more", "end"), CASES)
 def test_a_script_ends_as_without_us(tmp_path: Path, opened_by: str, more: int, end: str) -> None:
     script = write_script(tmp_path, TRAINING)

@@ -71,6 +71,7 @@ def test_a_recording_imports_nothing_of_torch_that_the_script_has_not(tmp_path: 
     assert run(MODULES, tmp_path / "run").stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_a_process_group_is_kept_as_long_as_without_a_recording(tmp_path: Path) -> None:
     bare, recorded = run(GROUP), run(GROUP, tmp_path / "run")
     assert bare.stdout == "2\n", bare.stderr  # Dynamo, imported by DDP, has kept the group

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from collector.format.run import Run, open_run
 from collector.format.schema.errors import TableMissingError
 from profiler_server.report.brief import write_brief
@@ -96,6 +98,7 @@ def test_a_rank_that_leaves_a_collective_out_is_named_although_another_one_is_ab
     assert re.match(rf"Rank 1 has left out allreduce 61 \(1\.00 KiB\), which {who} entered in step 31[.;]", told), told
 
 
+@pytest.mark.slow
 def test_a_job_of_torchrun_that_failed_twice_says_what_ended_its_first_attempt(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(RESTARTS, encoding="utf-8")

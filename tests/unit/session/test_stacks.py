@@ -259,6 +259,7 @@ with Profiler("run", window=(30, 10), triggers=False, stacks=True):
 """
 
 
+@pytest.mark.slow
 def test_an_index_in_a_loop_is_named_by_its_gradient(tmp_path: Path) -> None:
     run_script(tmp_path, _TAKES_PARTS)
     run = Run(tmp_path / "run")

@@ -26,6 +26,7 @@ class Interrupts(TrainerCallback):  # type: ignore[misc]
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_training_is_recorded_as_by_a_plain_profiler_around_it(tmp_path: Path) -> None:
     build_trainer(tmp_path, [StepscopeCallback(tmp_path / "door", **FAST)], save_strategy="epoch").train()
     assert stepscope.active_profiler() is None
