@@ -222,6 +222,7 @@ def _tell(error: BaseException) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # below nohup it is ignored, and would be in each fork
     own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     rest = [entry for entry in sys.path[1:] if entry not in own]
     for plain in _PLAIN:

@@ -17,7 +17,7 @@ from collector.options import parse_options
 from collector.session.recording import Recording
 from collector.sidecar.recorder import Recorder
 from profiler_server.web.uploads import waiting
-from tests.support import shapes
+from tests.support import forking, shapes
 from tests.support.asking import Asker, wait_for_import
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import build_trace, training_steps
@@ -143,9 +143,7 @@ def test_an_import_leaves_folders_that_resemble_its_name_alone(tmp_path: Path, n
 
 def recover(base: Path, run: str) -> subprocess.CompletedProcess[str]:
     words = ("recover", run, "--summary-base-dir", str(base))
-    return subprocess.run(
-        [sys.executable, "-m", "profiler_server", *words], capture_output=True, text=True, timeout=300
-    )
+    return forking.run([sys.executable, "-m", "profiler_server", *words])
 
 
 def cut_off(run: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from collector.format.run import open_run
 from profiler_server.diagnosis.judging import diagnose
+from tests.support import forking
 from tests.support.asking import Asker, read_words
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The base dir of a run `digits`, recorded by the example script as a user would run it."""
     base = tmp_path_factory.mktemp("recorded")
     command = [sys.executable, str(SCRIPT), "--output", str(base / "digits"), "--epochs", "1"]
-    subprocess.run(command, check=True, capture_output=True, timeout=300, cwd=tmp_path_factory.mktemp("pictures"))
+    forking.run(command, cwd=tmp_path_factory.mktemp("pictures")).check_returncode()
     return base
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from typing import Any
 
 import pytest
 
 from collector.format.switches import SWITCHES
+from tests.support import forking
 
 SCRIPT = """
 import json, sys
@@ -101,6 +101,6 @@ CHANGED = {
 @pytest.mark.parametrize(("changes", "seen"), [({}, UNCHANGED), (CHANGES, CHANGED)])
 def test_each_change_replaces_what_the_script_sets(changes: dict[str, Any], seen: dict[str, Any]) -> None:
     words = [sys.executable, "-c", SCRIPT, json.dumps(changes)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    done = forking.run(words)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == seen
