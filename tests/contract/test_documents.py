@@ -94,6 +94,15 @@ def test_documents_that_code_and_help_texts_name_are_there() -> None:
     assert [found for found in named if not (ROOT / found[1]).exists()] == []
 
 
+def test_older_names_stand_in_one_paragraph_and_where_they_are_recognised() -> None:
+    folders = ("collector", "profiler_server", "stepscope", "frontend/templates", "examples")
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.*") if path.suffix != ".pyc"]
+    commands = {path.name for path in sources if re.search(r"profiler-(run|server)", path.read_text("utf-8"))}
+    assert commands == {"entry.py", "launchers.py", "start_up.py"}
+    older = re.compile(r"profiler-(run|server)|(from|import) collector\b|`collector\.(auto|launch)`")
+    assert [path.name for path in DOCUMENTS if older.search(path.read_text("utf-8"))] == ["CHANGELOG.md", "record.md"]
+
+
 def test_a_version_of_the_changelog_is_short() -> None:
     versions = (ROOT / "CHANGELOG.md").read_text("utf-8").split("\n## ")[1:]
     lines = {text.splitlines()[0]: sum(bool(line) for line in text.splitlines()[1:]) for text in versions}
