@@ -24,6 +24,19 @@ class Intervals:
     def length_ns(self) -> int:
         return int((self.ends - self.starts).sum())
 
+    def measure_before(self, times: Ints) -> Ints:
+        """Return for each time how much of the set lies before it, in ns."""
+        begun = np.searchsorted(self.starts, times, side="right")
+        done = np.append(0, np.cumsum(self.ends - self.starts))[begun]
+        found: Ints = done - np.maximum(np.append(self.ends, _EARLIEST)[begun - 1] - times, 0)
+        return found
+
+    def contains(self, times: Ints) -> Mask:
+        """Return a mask of the times that lie in the set."""
+        last = np.searchsorted(self.starts, times, side="right") - 1
+        found: Mask = times < np.append(self.ends, _EARLIEST)[last]
+        return found
+
     def __or__(self, other: Intervals) -> Intervals:
         return unite(np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends]))
 

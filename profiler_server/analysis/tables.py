@@ -1,12 +1,14 @@
-"""Readers of a rank's tables that return no rows for a missing table, and row selection by text."""
+"""Readers of a rank's tables that return no rows for a missing table, and row selection by id and by text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.intervals import Ints
 from collector.format.parts import find_files, read_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import TableBrokenError, TableMissingError, read_or
@@ -38,6 +40,17 @@ def find_sound(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expr
         return read_rows(rank, table, columns, where)
     except (TableMissingError, TableBrokenError):
         return read_files((), table, columns)
+
+
+def find_places(ids: Ints, wanted: Ints) -> Ints:
+    """Return for each wanted id the index in `ids` of the row with this id; -1 for an id without a row."""
+    if not len(ids):
+        return np.full(len(wanted), -1, np.int64)
+    if ids[0] == 0 and ids[-1] == len(ids) - 1 and (ids[1:] > ids[:-1]).all():
+        return np.where((wanted >= 0) & (wanted < len(ids)), wanted, -1)  # ids in an imported trace are row numbers
+    order = np.argsort(ids, kind="stable")
+    found = order[np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)]
+    return np.where(ids[found] == wanted, found, -1)
 
 
 def is_text(rows: pa.Table, column: str, *texts: str) -> pa.ChunkedArray:

@@ -201,7 +201,6 @@ class ManyRanks(Generic[T]):
         return tuple(found[rank] for rank in wanted.ranks)
 
     def _read_all(self, run: Run, ranks: Sequence[int], number: int) -> Iterator[tuple[int, T]]:
-        """Yield each rank number with its result, known results first."""
         missing: dict[int, Asked[T]] = {}
         for rank, stamp in zip(ranks, stamp_ranks(run.path, ranks), strict=True):
             asked = self._derived.ask(run.read_rank(rank), number)

@@ -245,7 +245,6 @@ class Catalog:
 
 
 def _count_attempts(runs: Sequence[RunEntry]) -> list[RunEntry]:
-    """Return the runs, each with the number of times that its job was started."""
     jobs = group_attempts(Attempt(entry.manifest.attempt, entry.path, entry.manifest) for entry in runs)
     counts = {attempt.path: job[-1].number for job in jobs for attempt in job}
     return [replace(entry, attempts=counts[entry.path]) if counts[entry.path] > 1 else entry for entry in runs]

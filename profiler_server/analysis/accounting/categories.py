@@ -85,7 +85,6 @@ def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None
 
 
 def _unite_each(starts: Ints, ends: Ints, masks: Mapping[str, Mask]) -> dict[str, Intervals]:
-    """Return for each category the time ranges in which any of its slices ran. `masks` marks the slices of a category."""
     release_slices()
     return {name: unite(starts[mask], ends[mask]) for name, mask in masks.items()}
 
@@ -95,20 +94,11 @@ def _walk(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Int
     left = unite(starts, ends)
     parts: dict[str, Ints] = {}
     for name, intervals in busy.items():
-        parts[name] = sum_inside(left & intervals, starts, ends)
+        parts[name] = _sum_inside(left & intervals, starts, ends)
         left = left - intervals
-    parts["other"] = sum_inside(left, starts, ends)
+    parts["other"] = _sum_inside(left, starts, ends)
     return parts
 
 
-def sum_inside(intervals: Intervals, starts: Ints, ends: Ints) -> Ints:
-    """Return for each range (`starts` to `ends`) how much of it the intervals cover. The ranges must not overlap."""
-    return _measure_before(intervals, ends) - _measure_before(intervals, starts)
-
-
-def _measure_before(intervals: Intervals, times: Ints) -> Ints:
-    sums = np.concatenate([[0], np.cumsum(intervals.ends - intervals.starts)])
-    begun = np.searchsorted(intervals.starts, times, side="right")
-    last = np.maximum(begun - 1, 0)
-    over = np.maximum(intervals.ends[last] - times, 0) if len(intervals.ends) else np.zeros(len(times), np.int64)
-    return np.where(begun > 0, sums[begun] - over, 0)
+def _sum_inside(intervals: Intervals, starts: Ints, ends: Ints) -> Ints:
+    return intervals.measure_before(ends) - intervals.measure_before(starts)

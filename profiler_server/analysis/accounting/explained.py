@@ -39,7 +39,6 @@ def explain_phases(steps: Steps, loadings: Sequence[Loading], lines: Lines | Non
 
 
 def _explain_wait(loadings: Sequence[Loading], whole_ns: float) -> dict[str, float]:
-    """Return the wait for data, `whole_ns`, by stage of the loaders; empty if the work of the loaders was not recorded."""
     loading, *others = loadings
     batches, fetches = loading.batches, loading.loop.fetches
     if loading.loader is None or batches is None:

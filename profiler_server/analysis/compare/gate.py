@@ -149,7 +149,6 @@ def name_line(line: LineShare) -> str:
 
 
 def _find_unfit(runs: Sequence[RunTimes]) -> str:
-    """Return a sentence on a run that has too few steps for a median, or a median step of 0 ns; "" without such a run."""
     short = [run.name for run in runs if len(run.steps_ns) < COMPARED_STEPS]
     if short:
         return f"{short[0]} has fewer than {COMPARED_STEPS} steps to take a median of."

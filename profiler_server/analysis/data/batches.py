@@ -175,7 +175,6 @@ def _find_mean(rows: pa.Table, name: str) -> float | None:
 
 
 def _compare_crowds(rows: pa.Table) -> Crowding | None:
-    """Compare the read speed with few and with many concurrent workers; None if their number hardly varied."""
     known = rows.filter(pc.greater(pc.fill_null(rows["bytes"], 0), 0))
     starts, took = read_integers(known, "start_ns"), read_integers(known, "duration_ns")
     if len(starts) < 3 * LEAST_BATCHES:

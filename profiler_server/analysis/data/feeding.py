@@ -12,7 +12,7 @@ from collector.format.rank import read_step_rows
 from collector.format.run import RankRun
 from collector.format.schema.errors import read_or
 from collector.format.steps import read_integers, select_steps, train_steps
-from profiler_server.analysis.tables import find_rows
+from profiler_server.analysis.tables import find_places, find_rows
 from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits.data import FED_FRAC
 
@@ -61,10 +61,8 @@ def find_feeding_loaders(rank: RankRun) -> tuple[int, ...]:
 def _split(fetches: pa.Table, train: pa.Table) -> tuple[Feed, ...]:
     rows = read_integers(train, "index")
     index, loader, took = (read_integers(fetches, name) for name in ("index", "loader", "duration_ns"))
-    order = np.argsort(rows, kind="stable")
-    at = np.minimum(np.searchsorted(rows, index, sorter=order), len(rows) - 1)
-    place = order[at]
-    known = rows[place] == index
+    place = find_places(rows, index)
+    known = place >= 0
     feeds = []
     for number in np.unique(loader[known]):
         mine = known & (loader == number)

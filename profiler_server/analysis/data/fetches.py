@@ -18,7 +18,7 @@ from collector.format.intervals import Floats, Ints, Mask
 from collector.format.run import RankRun
 from collector.format.steps import read_integers
 from profiler_server.analysis.data.batches import cut_latest, number_batches, read_work
-from profiler_server.analysis.tables import read_rows
+from profiler_server.analysis.tables import find_places, read_rows
 from profiler_server.diagnosis.limits.data import FEW_FETCHES, LEAST_FETCHES, RECEIVED_FETCHES, SOON_NS
 from profiler_server.facts.loading import Receiving
 from profiler_server.facts.pipeline import Making, OwnMaking
@@ -37,8 +37,9 @@ def read_making(rank: RankRun, loader: int) -> Making | None:
     module.
     """
     work, fetches = _sum_batches(_read_work(rank, loader)), _read_fetches(rank, loader)
-    at, known = _match(work.batch, number_batches(fetches))
-    if int(known.sum()) < LEAST_FETCHES:
+    at = find_places(work.batch, number_batches(fetches))
+    known, at = at >= 0, at[at >= 0]
+    if len(at) < LEAST_FETCHES:
         return None
     asked, wait = (read_integers(fetches, name)[known] for name in ("start_ns", "duration_ns"))
     unmade = np.clip(work.sent_ns[at] - asked, 0, np.maximum(wait, 0))
@@ -80,21 +81,13 @@ def _read_fetches(rank: RankRun, loader: int) -> pa.Table:
     return read_rows(rank, "fetches", _COLUMNS, (pc.field("loader") == loader) & (pc.field("batch") > 0))
 
 
-def _match(batches: Ints, wanted: Ints) -> tuple[Ints, Mask]:
-    """Return the indexes in `batches` of the wanted batches that exist, and a mask of `wanted` that marks the existing
-    ones.
-    """
-    at = np.minimum(np.searchsorted(batches, wanted), max(len(batches) - 1, 0))
-    known = batches[at] == wanted if len(batches) else np.zeros(len(wanted), np.bool_)
-    return at[known], known
-
-
 def compare_receiving(fetches: pa.Table, stages: pa.Table) -> Receiving | None:
     """Compare fetches with the work on the same batches, or return None with too few batches. All rows are of one
     loader."""
     work = _sum_batches(stages)
-    at, known = _match(work.batch, number_batches(fetches))
-    if int(known.sum()) < RECEIVED_FETCHES:
+    at = find_places(work.batch, number_batches(fetches))
+    known, at = at >= 0, at[at >= 0]
+    if len(at) < RECEIVED_FETCHES:
         return None
     asked = read_integers(fetches, "start_ns")[known]
     got = asked + read_integers(fetches, "duration_ns")[known]

@@ -42,26 +42,19 @@ class Cores:
     load: HostLoad | None = None
 
 
-@dataclass(frozen=True)
-class Queueing:
-    """How many times longer computing took because it waited for a core: wall time divided by processor time.
-    `batch` is for the work on batches, `step` for the work of the training thread."""
+def measure_queueing(cores: Cores, workers: int, recorded: float) -> tuple[float, float]:
+    """Return how many times longer computing took because it waited for a core (wall time divided by processor time):
+    for the work on batches, and for that of the training thread.
 
-    batch: float
-    step: float
-
-
-def measure_queueing(cores: Cores, workers: int, recorded: float) -> Queueing:
-    """Return wall time divided by processor time, from the sampled run queues. Without samples, it is `recorded`, the
-    ratio from the stages.
+    The ratios come from the sampled run queues. Without samples, they are `recorded`, the ratio from the stages.
     """
     load = cores.load
     trainer = _find_ratio(load.queued_frac, min(load.process or 0.0, 1.0)) if load is not None else None
     if not workers:
-        return Queueing(trainer or recorded, trainer or recorded)
+        return trainer or recorded, trainer or recorded
     loading = _find_ratio(load.workers_queued_frac, load.workers) if load is not None else None
     either = loading or trainer or recorded
-    return Queueing(either, trainer or either)
+    return either, trainer or either
 
 
 def _find_ratio(queued_frac: float | None, used: float) -> float | None:
@@ -137,11 +130,11 @@ def measure_loop(
     fetches = float(fetched.mean())
     own = ((duration - wait) / fetched)[-_MODEL_BATCHES:]
     workers = loader.num_workers if loader else 0
-    queueing = measure_queueing(cores, workers, batches.stretch if batches is not None else 1.0)
-    jobs, assumed = _build_jobs(batches, loader, (wait / fetched)[-_MODEL_BATCHES:], queueing.batch)
+    of_batch, of_step = measure_queueing(cores, workers, batches.stretch if batches is not None else 1.0)
+    jobs, assumed = _build_jobs(batches, loader, (wait / fetched)[-_MODEL_BATCHES:], of_batch)
     regular_ns, own_ns = float(duration.mean()), float((duration - wait).mean())
     computing = _measure_computing(cores, regular_ns, own_ns, _find_making(loader, batches, fetches))
-    kept = _keep_alone(cores, workers, computing, queueing.step) if cores.computes and jobs else 1.0
+    kept = _keep_alone(cores, workers, computing, of_step) if cores.computes and jobs else 1.0
     model = LoopModel(
         batches=jobs,
         steps=tuple(Job(float(wall) * kept, min(computing / kept, cores.usable)) for wall in own),
@@ -151,7 +144,7 @@ def measure_loop(
         cores=cores.usable,
         others=estimate_others(cores, workers),
         extra_ns=float(selection.duration_ns[selection.kept].mean()) - regular_ns,
-        receive=_build_receive(batches, queueing.step),
+        receive=_build_receive(batches, of_step),
     )
     model, check = _calibrate(model, regular_ns / fetches)
     return MeasuredLoop(model, fetches, regular_ns, own_ns, check, assumed, _find_contention(model))

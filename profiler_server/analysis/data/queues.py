@@ -12,7 +12,7 @@ from collector.format.intervals import Ints, Mask
 from collector.format.run import RankRun
 from collector.format.steps import read_integers
 from collector.format.words import QUEUES
-from profiler_server.analysis.tables import choose, read_rows
+from profiler_server.analysis.tables import choose, find_places, read_rows
 from profiler_server.diagnosis.limits.data import LATE_NS, LATE_RATIO
 from profiler_server.facts.loading import Readiness
 from profiler_server.facts.pipeline import QueueSummary
@@ -189,12 +189,8 @@ def _find_ready(rows: pa.Table, waits: Ints | None) -> Mask:
 
 
 def _find_waits(steps: pa.Table, numbers: Ints) -> Ints:
-    known, waits = read_integers(steps, "step"), read_integers(steps, "data_wait_ns")
-    if not len(known):
-        return np.zeros(len(numbers), np.int64)
-    order = np.argsort(known, kind="stable")
-    at = order[np.minimum(np.searchsorted(known, numbers, sorter=order), len(known) - 1)]
-    return np.where(known[at] == numbers, waits[at], 0)
+    places = find_places(read_integers(steps, "step"), numbers)
+    return np.where(places >= 0, np.append(read_integers(steps, "data_wait_ns"), 0)[places], 0)
 
 
 def _share_wait(steps: pa.Table, chosen: Ints) -> float:

@@ -209,7 +209,6 @@ def find_slow_items(stages: pa.Table) -> tuple[SlowItem, ...]:
 
 
 def _find_transforms(timed: pa.Table, slowest: pa.Table) -> dict[tuple[object, ...], dict[str, Any]]:
-    """Return the slowest transform of each slow item, by the item's identity. `timed` is sorted, longest first."""
     near = pc.and_(pc.equal(timed["stage"], "transform"), pc.is_in(timed["batch"], slowest["batch"].combine_chunks()))
     found: dict[tuple[object, ...], dict[str, Any]] = {}
     for row in timed.filter(near).to_pylist():

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from collector.format.intervals import Floats, Intervals, Ints, Mask, integrate_capped, unite
 from collector.format.run import RankRun
 from profiler_server.analysis.device.slices import (
-    Span,
     Texts,
     read_slices,
     read_spans,
@@ -26,7 +25,7 @@ from profiler_server.analysis.device.slices import (
     release_slices,
     to_ints,
 )
-from profiler_server.analysis.tables import read_rows
+from profiler_server.analysis.tables import find_places, read_rows
 from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits.traces import KERNEL_WAIT_NS
 from profiler_server.facts.machine import DeviceSummary, DeviceTimes, IdleCauses
@@ -103,7 +102,7 @@ def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -
         occupancy_frac=_measure_occupancy(work, spans),
         tensor_core_frac=_measure_tensor_core(rank, device),
         idle_causes_ns=_add(IdleCauses, [find_idle_causes(part) for part in extents]),
-        steps_ns=sum(span.end_ns - span.start_ns for span in spans),
+        steps_ns=spans.length_ns,
     )
 
 
@@ -118,7 +117,7 @@ def read_device_work(rank: RankRun) -> DeviceWork | None:
     del data
     release_slices()
     launched_by = to_ints(work["launched_by"].fill_null(-1))
-    launch = _find_launches(ids, launched_by)
+    launch = find_places(ids, launched_by)
     known = launch >= 0
     track, start = to_ints(work["track"]), to_ints(work["start_ns"])
     device_of = np.zeros(max(streams, default=0) + 1, np.int64)
@@ -197,25 +196,25 @@ class _Kernels(NamedTuple):
     blocks_per_sm: Floats
 
 
-def _mean_over_devices(work: DeviceWork, spans: tuple[Span, ...], measure: Measure) -> float | None:
-    total = sum(span.end_ns - span.start_ns for span in spans)
+def _mean_over_devices(work: DeviceWork, spans: Intervals, measure: Measure) -> float | None:
+    total = spans.length_ns
     if not total:
         return None
     values = []
     for device in np.unique(work.device):
         rows = (work.kind <= COLLECTIVE) & (work.device == device)
         kernels = _Kernels(work.start_ns[rows], work.end_ns[rows], work.blocks_per_sm[rows])
-        parts = [measure(_clip(kernels, span)) for span in spans]
+        parts = [measure(_clip(kernels, *span)) for span in zip(spans.starts, spans.ends, strict=True)]
         known = [part for part in parts if part is not None]
         if len(known) == len(parts):
             values.append(sum(known) / total)
     return float(np.mean(values)) if values else None
 
 
-def _clip(kernels: _Kernels, span: Span) -> _Kernels:
-    inside = (kernels.starts < span.end_ns) & (kernels.ends > span.start_ns)
+def _clip(kernels: _Kernels, low_ns: int, high_ns: int) -> _Kernels:
+    inside = (kernels.starts < high_ns) & (kernels.ends > low_ns)
     starts, ends = kernels.starts[inside], kernels.ends[inside]
-    return _Kernels(np.maximum(starts, span.start_ns), np.minimum(ends, span.end_ns), kernels.blocks_per_sm[inside])
+    return _Kernels(np.maximum(starts, low_ns), np.minimum(ends, high_ns), kernels.blocks_per_sm[inside])
 
 
 def _measure_sm(kernels: _Kernels) -> float | None:
@@ -229,12 +228,12 @@ def _measure_sm(kernels: _Kernels) -> float | None:
     return integrate_capped(kernels.starts[known], kernels.ends[known], kernels.blocks_per_sm[known], 1.0)
 
 
-def _measure_occupancy(work: DeviceWork, spans: tuple[Span, ...]) -> float | None:
+def _measure_occupancy(work: DeviceWork, spans: Intervals) -> float | None:
     rows = (work.kind <= COLLECTIVE) & ~np.isnan(work.occupancy_frac)
     starts, ends = work.start_ns[rows], work.end_ns[rows]
     inside = np.zeros(len(starts), bool)
-    for span in spans:
-        inside |= (starts < span.end_ns) & (ends > span.start_ns)
+    for low_ns, high_ns in zip(spans.starts, spans.ends, strict=True):
+        inside |= (starts < high_ns) & (ends > low_ns)
     lengths = (ends - starts)[inside]
     total = lengths.sum()
     return float((work.occupancy_frac[rows][inside] * lengths).sum() / total) if total else None
@@ -247,15 +246,6 @@ def _measure_tensor_core(rank: RankRun, device: int | None) -> float | None:
     totals = to_ints(data["total_ns"])
     used = np.asarray(data["tensor_core"].to_numpy(), bool)
     return float(totals[used].sum() / totals.sum()) if totals.sum() else None
-
-
-def _find_launches(ids: Ints, wanted: Ints) -> Ints:
-    if ids[0] == 0 and ids[-1] == len(ids) - 1 and (ids[1:] > ids[:-1]).all():
-        return np.where(wanted < len(ids), wanted, -1)  # the ids in an imported trace are row numbers
-    order = np.argsort(ids, kind="stable")
-    at = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
-    found = order[at]
-    return np.where((wanted >= 0) & (ids[found] == wanted), found, -1)
 
 
 def _read_args(args: pa.DictionaryArray) -> tuple[Floats, Floats]:

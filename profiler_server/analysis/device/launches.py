@@ -91,6 +91,8 @@ def summarize_launches(work: DeviceWork) -> Launches | None:
     call = known.launch_end_ns[first] - known.launch_ns[first]
     worked = np.zeros(len(first), np.int64)
     np.add.at(worked, launch, known.end_ns - known.start_ns)
+    busy, ends = unite(work.start_ns, work.end_ns), known.launch_end_ns[first]
+    busy_ns = busy.measure_before(ends + delay) - busy.measure_before(ends)
     p50, p95 = np.percentile(delay, [50, 95])
     return Launches(
         count=len(first),
@@ -100,22 +102,9 @@ def summarize_launches(work: DeviceWork) -> Launches | None:
         delay_max_ns=int(delay.max()),
         short=int((worked < call).sum()),
         late=int((delay > LONG_DELAY_NS).sum()),
-        late_idle=int((delay - _measure_busy(work, known.launch_end_ns[first], delay) > LONG_DELAY_NS).sum()),
+        late_idle=int((delay - busy_ns > LONG_DELAY_NS).sum()),
         slow=int((call > LONG_CALL_NS).sum()),
     )
-
-
-def _measure_busy(work: DeviceWork, starts_ns: Ints, lengths_ns: Ints) -> Ints:
-    """Return for each span how long the device was busy in it."""
-    busy = unite(work.start_ns, work.end_ns)
-    done = np.concatenate([[0], np.cumsum(busy.ends - busy.starts)])
-
-    def until(times: Ints) -> Ints:
-        at = np.searchsorted(busy.starts, times, side="right")
-        over = np.maximum(busy.ends[np.maximum(at - 1, 0)] - times, 0)
-        return np.where(at > 0, done[at] - over, 0)
-
-    return until(starts_ns + lengths_ns) - until(starts_ns)
 
 
 def trace_queue(work: DeviceWork) -> QueueLength:

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from collector.format.intervals import Ints, Mask
+from collector.format.intervals import Intervals, Ints, Mask
 from collector.format.run import RankRun
-from profiler_server.analysis.tables import choose, read_rows
-
-
-@dataclass(frozen=True)
-class Span:
-    """The time range of a window from its first to its last detailed training step, in ns since the run's epoch."""
-
-    start_ns: int
-    end_ns: int
+from profiler_server.analysis.tables import choose, find_places, read_rows
 
 
 def read_steps(rank: RankRun) -> tuple[Ints, Ints]:
@@ -30,19 +21,13 @@ def read_steps(rank: RankRun) -> tuple[Ints, Ints]:
     return starts, starts + lengths
 
 
-def read_spans(rank: RankRun, starts: Ints, ends: Ints) -> tuple[Span, ...]:
-    """Return the time ranges of the detailed steps: one for each window; a single one for an imported trace."""
-    windows = [(window.start_ns, window.end_ns) for window in rank.manifest.windows]
-    if not len(starts):
-        return ()
-    if not windows:
-        return (Span(int(starts[0]), int(ends[-1])),)
-    spans = []
-    for low, high in windows:
-        inside = (starts < high) & (ends > low)
-        if inside.any():
-            spans.append(Span(int(starts[inside].min()), int(ends[inside].max())))
-    return tuple(spans)
+def read_spans(rank: RankRun, starts: Ints, ends: Ints) -> Intervals:
+    """Return the time from the first to the last of the detailed steps of each window; of all for an imported trace."""
+    if not rank.manifest.windows:
+        return Intervals(starts[:1], ends[-1:])
+    inside = [(starts < window.end_ns) & (ends > window.start_ns) for window in rank.manifest.windows]
+    spans = [(starts[steps].min(), ends[steps].max()) for steps in inside if steps.any()]
+    return Intervals(*np.array(spans, np.int64).reshape(-1, 2).T)
 
 
 def read_slices(rank: RankRun, columns: Sequence[str]) -> pa.Table | None:
@@ -105,12 +90,7 @@ def count_parents(ids: Ints, parents: Ints) -> npt.NDArray[np.int32]:
     """Return the number of ancestors of each row: parent, parent's parent and so on. A row whose parent is not in `ids`
     has none.
     """
-    if not ids.size:
-        return np.zeros(0, np.int32)
-    order = np.argsort(ids)
-    at = np.minimum(np.searchsorted(ids, parents, sorter=order), ids.size - 1)
-    above = np.where(ids[order[at]] == parents, order[at], -1)
-    return count_levels(above, np.arange(ids.size)).astype(np.int32)
+    return count_levels(find_places(ids, parents), np.arange(ids.size)).astype(np.int32)
 
 
 def count_levels(parent: Ints, rows: Ints) -> Ints:

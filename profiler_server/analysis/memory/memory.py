@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,26 +26,17 @@ HOST = -1
 MOST_EVENTS = 2_000_000
 NO_OPERATOR = "(outside of an operator)"
 _COLUMNS = ("start_ns", "step", "allocated_bytes", "reserved_bytes", "change_bytes", "address")
+_OF_TENSOR = ("shape", "dtype", "module")
 
 
-@dataclass(frozen=True)
-class Tensors:
-    """Shape, type and module of each event's tensor; None where the trace lacks them."""
-
-    shape: Sequence[str | None]
-    dtype: Sequence[str | None]
-    module: Sequence[str | None]
-
-    def pick(self, rows: Mask) -> Tensors:
-        kept = np.flatnonzero(rows).tolist()
-        return Tensors(*([column[row] for row in kept] for column in (self.shape, self.dtype, self.module)))
+Words = np.ndarray[Any, np.dtype[np.object_]]
 
 
 @dataclass(frozen=True)
 class MemoryTrace:
     """The allocations and releases of one device's memory in time order, with the memory in use after each.
     `change_bytes` is positive for an allocation, negative for a release. `operator` is an index in `operators`.
-    Unknown numbers are -1.
+    Unknown numbers are -1. `shape`, `dtype` and `module` of each event's tensor are None where the trace lacks them.
     """
 
     device: int
@@ -56,14 +48,16 @@ class MemoryTrace:
     address: Ints
     operator: Ints
     operators: tuple[str, ...]
-    tensors: Tensors
+    shape: Words
+    dtype: Words
+    module: Words
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
     def pick(self, rows: Mask) -> MemoryTrace:
-        columns = {name: getattr(self, name)[rows] for name in (*_COLUMNS, "operator")}
-        return replace(self, **columns, tensors=self.tensors.pick(rows))
+        columns = {name: getattr(self, name)[rows] for name in (*_COLUMNS, "operator", *_OF_TENSOR)}
+        return replace(self, **columns)
 
     @cached_property
     def peak_row(self) -> int:
@@ -149,18 +143,16 @@ def read_memory(rank: RankRun) -> tuple[MemoryTrace, ...]:
     codes = np.asarray(operators.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
     device = read_integers(table, "device", absent=-1)
     found = sorted(np.unique(device).tolist(), key=lambda number: (number == HOST, number))
-    columns = {name: read_integers(table, name, absent=-1) for name in _COLUMNS}
-    whole = MemoryTrace(device=HOST, operator=codes, operators=names, tensors=_read_tensors(table), **columns)
+    columns: dict[str, Any] = {name: read_integers(table, name, absent=-1) for name in _COLUMNS}
+    columns |= {name: _read_words(table, name) for name in _OF_TENSOR}
+    whole = MemoryTrace(device=HOST, operator=codes, operators=names, **columns)
     return tuple(_pick(whole, number, device == number) for number in found)
 
 
-def _read_tensors(table: pa.Table) -> Tensors:
-    return Tensors(
-        *(
-            table[name].cast(pa.string()).to_pylist() if name in table.column_names else [None] * table.num_rows
-            for name in ("shape", "dtype", "module")
-        )
-    )
+def _read_words(table: pa.Table, name: str) -> Words:
+    if name not in table.column_names:
+        return np.full(table.num_rows, None, object)
+    return np.array(table[name].cast(pa.string()).to_pylist(), object)
 
 
 def _pick(whole: MemoryTrace, device: int, mine: Mask) -> MemoryTrace:
@@ -253,10 +245,9 @@ def list_live(trace: MemoryTrace, row: int, windows: Sequence[Window] = (), most
 
 def _describe(trace: MemoryTrace, row: int) -> LiveBlock:
     size = int(trace.change_bytes[row])
-    tensors = trace.tensors
     return LiveBlock(
         *(int(trace.address[row]), size, trace.name(row), int(trace.start_ns[row]), _step(trace, row)),
-        *(tensors.shape[row], tensors.dtype[row], tensors.module[row]),
+        *(trace.shape[row], trace.dtype[row], trace.module[row]),
     )
 
 

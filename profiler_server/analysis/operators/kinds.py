@@ -190,7 +190,6 @@ def _multiply(left: Shape, right: Shape) -> Shape:
 
 
 def _touches(group: _Group, scores: set[Shape]) -> bool:
-    """Return whether an operator reads or writes a matrix of scores."""
     factors = _find_factors(group) if group.name in _PRODUCTS else ()
     read = {_flatten(shape) for shape in group.shapes if len(shape) > 2}
     return bool(scores & read) or (bool(factors) and _multiply(*factors) in scores)

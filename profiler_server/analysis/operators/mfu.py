@@ -101,7 +101,6 @@ def _divide(rank: RankRun, products: pa.Table, use: ModelUse, roof: Roof) -> Mod
 
 
 def _sum_by_precision(products: pa.Table, tf32: frozenset[str]) -> Mapping[str, float]:
-    """Return the operations of each precision, the most first."""
     sums: dict[str, float] = {}
     columns = (products[name].to_pylist() for name in ("name", "input_dtypes", "flops"))
     for name, dtypes, flops in zip(*columns, strict=True):

@@ -26,7 +26,7 @@ from collector.format.schema.errors import RunError
 from collector.format.schema.reading import read_count
 from collector.format.steps import is_kind, read_integers
 from collector.hangs.positions import is_of_all, read_position
-from profiler_server.analysis.ranks.ends import Collective, Meeting
+from profiler_server.analysis.ranks.ends import Collective, LeftOut, Meeting, Mismatch
 
 _COLUMNS = ("step", "name", "group", "index", "bytes", "dtype", "held_ns", "start_ns")
 _UNEVEN = ("gather", "scatter", "alltoall", "all_to_all")
@@ -134,20 +134,8 @@ class Course:
         return ended_ns, int(read_integers(steps, "step").max()), backwards
 
 
-@dataclass(frozen=True)
-class Divergence:
-    """A collective (`meeting`) at which `ranks` diverged from the other ranks. With `is_left_out`, `ranks` left this
-    collective out; otherwise `ranks` entered the collective `called` instead.
-    """
-
-    ranks: tuple[int, ...]
-    meeting: Meeting
-    called: Collective
-    is_left_out: bool
-
-
-def find_divergence(ranks: Sequence[RankRun], titles: Mapping[str, str]) -> Divergence | None:
-    """Return the first divergence of a job's ranks. `titles` maps a group to its name for display.
+def find_divergence(ranks: Sequence[RankRun], titles: Mapping[str, str]) -> LeftOut | Mismatch | None:
+    """Return the first collective at which a job's ranks diverged. `titles` maps a group to its name for display.
 
     None without a divergence, or with too few recorded calls. Also None if the ranks differ from the first step on,
     because ranks may begin to record at different places.
@@ -210,7 +198,7 @@ def _fill_steps(step: Ints) -> Ints:
 
 def _compare(
     members: Sequence[Calls], courses: Mapping[int, Course], names: Sequence[Collective], title: str
-) -> Divergence | None:
+) -> LeftOut | Mismatch | None:
     steps = sorted({int(step) for calls in members for step in np.unique(calls.step)})
     common = [step for step in steps if all(calls.lists(step) for calls in members)]
     kept = [calls.keep(common) for calls in members]
@@ -227,7 +215,7 @@ def _compare(
     called = names[int(other.kind[place])]
     meeting = _describe_meeting(one, place, first_step, names, title, met)
     left_out = all(_has_left_out(calls, place, first_step, int(one.kind[place])) for calls in others.values())
-    return Divergence(tuple(others), meeting, called, left_out)
+    return LeftOut(tuple(others), meeting) if left_out else Mismatch(tuple(others), called, meeting)
 
 
 def _describe_meeting(
@@ -239,8 +227,8 @@ def _describe_meeting(
 
 def _find_gone_past(
     members: Sequence[Calls], courses: Mapping[int, Course], names: Sequence[Collective], title: str
-) -> Divergence | None:
-    """Return the divergence of the ranks that certainly left out the last call and went on; None if no rank did.
+) -> LeftOut | None:
+    """Return the ranks that certainly left out the last call and went on; None if no rank did.
 
     The training of these ranks has progressed further than that of the ranks that wait in the call.
     """
@@ -261,8 +249,7 @@ def _find_gone_past(
         )
         if past:
             met = [calls.rank for calls in stand]
-            meeting = _describe_meeting(stand[0], most - 1, int(where[0]), names, title, met)
-            return Divergence(past, meeting, meeting.call, is_left_out=True)
+            return LeftOut(past, _describe_meeting(stand[0], most - 1, int(where[0]), names, title, met))
     return None
 
 

@@ -123,13 +123,9 @@ def _find_parted(ranks: Sequence[RankRun], ends: Sequence[RankEnd]) -> LeftOut |
     if len(ends) < 2 or any(rank.manifest.events_lost for rank in ranks if rank.rank in {end.rank for end in ends}):
         return None
     titles = {group.name: group.title for end in ends if end.place is not None for group, _ in end.place.counts}
-    found = find_divergence(ranks, titles)
-    if found is None:
-        return None
     then = tuple(end.death for end in ends if end.is_dead and end.death.signal not in (None, *_FROM_OUTSIDE))
-    if found.is_left_out:
-        return LeftOut(found.ranks, found.meeting, then)
-    return Mismatch(found.ranks, found.called, found.meeting, then)
+    found = find_divergence(ranks, titles)
+    return replace(found, then=then) if found is not None else None
 
 
 def _find_first_dead(dead: Sequence[RankEnd], others_lost_it: bool) -> RankEnd | None:
@@ -205,7 +201,6 @@ def _read_end(rank: RankRun, epoch_unix_ns: int) -> RankEnd | None:
 
 
 def _settles(manifest: RankManifest, state: RunState) -> bool:
-    """Return whether a rank's process ended so recently that its recorder may still write the reason."""
     age_s = time.time() - manifest.heartbeat_unix_ns / 1e9
     return state == "crashed" and manifest.ended_unix_ns is None and age_s < SETTLES_S
 

@@ -87,7 +87,7 @@ class LeftOut:
 
     ranks: tuple[int, ...]
     meeting: Meeting
-    then: tuple[Death, ...]
+    then: tuple[Death, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Mismatch:
     ranks: tuple[int, ...]
     called: Collective
     meeting: Meeting
-    then: tuple[Death, ...]
+    then: tuple[Death, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,6 @@ def _grid_waits(ranks: Sequence[RankSummary], shown: Sequence[RankSummary]) -> R
 
 
 def _grid_samples(run: Run, ranks: Sequence[RankSummary], read: Callable[[RankRun], StepValues]) -> RankGrid | None:
-    """Return the maximum of a sampled figure in each cell; None if fewer than two ranks have samples."""
     found = {rank.rank: read(run.read_rank(rank.rank)) for rank in ranks if rank.steps}
     known = [values for values in found.values() if len(values.step)]
     if len(known) < 2:

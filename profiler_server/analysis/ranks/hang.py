@@ -3,14 +3,15 @@ NCCL's RAS."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from collector.format.parts import find_files
-from collector.format.run import Run
-from collector.format.schema.errors import RunError
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import RunError, read_or
 from collector.format.schema.wording import format_number_of, format_ranks_named
 from profiler_server.analysis.ranks.ends import Call, Cause, Hang
 from profiler_server.facts.ranks import MOST_RANKS
@@ -131,17 +132,12 @@ def _describe(call: Call) -> str:
 
 def _read_dumps(run: Run) -> _Dumps:
     dumps, told = _Dumps(), dict[int, Mapping[str, Any]]()
-    for number in run.ranks[:MOST_RANKS]:
-        rank = run.read_rank(number)
-        try:
-            if not find_files(rank.folder, "flight"):
-                continue
-            rows, facts = rank.table("flight").to_pylist(), rank.manifest.facts
-        except RunError:
+    for rank, rows in _read_tables(run, "flight"):
+        if (facts := read_or(None, lambda rank: rank.manifest.facts, rank)) is None:
             continue
-        told[number] = facts
+        told[rank.rank] = facts
         for row in rows:
-            _note_call(dumps, number, row)
+            _note_call(dumps, rank.rank, row)
         for group in dumps.groups.values():
             _describe_group(group, facts)
     for name, group in list(dumps.groups.items()):
@@ -149,6 +145,15 @@ def _read_dumps(run: Run) -> _Dumps:
         if not group.calls and not any(pair[2] == name for pair in dumps.pairs):
             del dumps.groups[name]
     return dumps
+
+
+def _read_tables(run: Run, name: str) -> Iterator[tuple[RankRun, list[dict[str, Any]]]]:
+    """Yield each rank whose table `name` was imported and can be read, with the rows of this table."""
+    for number in run.ranks[:MOST_RANKS]:
+        rank = run.read_rank(number)
+        with contextlib.suppress(RunError):
+            if find_files(rank.folder, name):
+                yield rank, rank.table(name).to_pylist()
 
 
 def _note_call(dumps: _Dumps, rank: int, row: Mapping[str, Any]) -> None:
@@ -312,14 +317,7 @@ def _hold(group: _Communicator, cause: Cause, missing: Sequence[int], text: str)
 
 def _read_groups(run: Run) -> list[_Communicator]:
     groups: dict[str, _Communicator] = {}
-    for number in run.ranks[:MOST_RANKS]:
-        rank = run.read_rank(number)
-        try:
-            if not find_files(rank.folder, "communicators"):
-                continue
-            rows = rank.table("communicators").to_pylist()
-        except RunError:
-            continue
+    for _, rows in _read_tables(run, "communicators"):
         for row in rows:
             group = groups.setdefault(str(row["group"]), _Communicator(str(row["group"]), row["group_size"]))
             new = _Member(str(row["state"]), row["error"], str(row["process"]))

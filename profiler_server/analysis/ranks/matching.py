@@ -187,12 +187,13 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
             apart |= differing
             alone |= mine
             continue
-        unlike = _find_strangers(found, common)
+        alignment = align_clocks(common.end_ns)
+        unlike = _find_strangers(found, common, alignment)
         if unlike is not None and not (unlike.by == "times" and one_clock and _leave_within_a_step(common)):
             strangers = strangers or unlike
             alone |= mine
             continue
-        alignment = _choose_alignment(common, one_clock)
+        alignment = _choose_alignment(alignment, common, one_clock)
         meetings.append(replace(common, alignment=alignment))
         if alignment is None:
             continue
@@ -249,9 +250,8 @@ def _part_calls(found: Matched, meetings: Sequence[Meetings], alone: Mask) -> Ma
     return replace(found, call=call.astype(np.int64), count=len(known), meetings=moved)
 
 
-def _choose_alignment(common: Meetings, one_clock: bool) -> Alignment | None:
+def _choose_alignment(alignment: Alignment | None, common: Meetings, one_clock: bool) -> Alignment | None:
     """Return the alignment of a group's clocks; None if they share a clock, or if their calls do not end together."""
-    alignment = align_clocks(common.end_ns)
     if alignment is None:
         return None
     if not one_clock:
@@ -293,14 +293,15 @@ _EQUAL = ("allreduce", "allgather", "reducescatter")
 """Collectives with equal bytes on every rank. An all-to-all may be uneven."""
 
 
-def _find_strangers(found: Matched, common: Meetings) -> Strangers | None:
+def _find_strangers(found: Matched, common: Meetings, alignment: Alignment | None) -> Strangers | None:
     """Return two sets of ranks that did not meet each other, the smaller set first; None if all ranks met."""
     if common.end_ns.shape[1] < LEAST_MEETINGS:
         return None
     ranks = tuple(found.ranks[row] for row in common.rows.tolist())
     if (unlike := _differ(found, common.places)).any():
         return _part(ranks, unlike, "bytes")
-    if (unlike := _miss(common.end_ns - found.duration_ns[common.places], common.end_ns)).any():
+    begin_ns = common.end_ns - found.duration_ns[common.places]
+    if alignment is not None and (unlike := _miss(begin_ns, common.end_ns, alignment)).any():
         return _part(ranks, unlike, "times")
     return None
 
@@ -316,14 +317,11 @@ def _differ(found: Matched, places: Ints) -> Mask:
     return unlike
 
 
-def _miss(begin_ns: Ints, end_ns: Ints) -> Mask:
+def _miss(begin_ns: Ints, end_ns: Ints, alignment: Alignment) -> Mask:
     """Return a mask of the ranks that do not meet the first rank.
 
     Such ranks are outside of collectives while the first rank is inside, or they leave collectives at other times.
     """
-    alignment = align_clocks(end_ns)
-    if alignment is None:
-        return np.zeros(len(end_ns), np.bool_)
     begin, end = (
         np.stack([alignment.align(row, times[row]) for row in range(len(times))]) for times in (begin_ns, end_ns)
     )

@@ -16,7 +16,7 @@ import numpy as np
 
 from collector.format.intervals import Ints
 from collector.format.run import RankRun, Run
-from collector.format.schema.errors import RunError
+from collector.format.schema.errors import read_or
 from profiler_server.analysis.ranks.matching import Meetings, match_calls
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_waits
@@ -138,10 +138,7 @@ def prefer_detailed(example: Example | None, run: Run) -> Example | None:
 
 
 def _read_detailed(rank: RankRun) -> set[int]:
-    try:
-        windows = rank.manifest.windows
-    except RunError:
-        return set()
+    windows = read_or((), lambda: rank.manifest.windows)
     return {step for window in windows for step in range(window.first_step, window.last_step + 1)[:_MOST_DETAILED]}
 
 

@@ -15,7 +15,7 @@ from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
-from collector.format.schema.errors import RunError, TableMissingError
+from collector.format.schema.errors import RunError, TableMissingError, read_or
 from collector.format.schema.manifest import RunState
 from collector.format.schema.reading import read_count
 from collector.format.standstills import Standstill, read_standstills
@@ -47,17 +47,15 @@ class RankSummary(RankFigures):
     """One rank with the data for its comparison with other ranks.
 
     `track` has every training step, for the map. `together` has the steady steps, for the comparison with other
-    ranks. `calls` are its collectives, None if not recorded. `moment` and `standing` are its last position in the
-    training, from the manifest. `unusual` are the steps that the average omits because of a detailed window or a
-    standstill. `standstills` are those after which the rank went on. `is_read` is False if its manifest is damaged.
+    ranks. `calls` are its collectives, None if not recorded. `unusual` are the steps that the average omits because of a
+    detailed window or a standstill. `standstills` are those after which the rank went on. `is_read` is False if its
+    manifest is damaged.
     """
 
     state: RunState
     track: Track = NO_TRACK
     together: RankSteps = NO_STEPS
     calls: Calls | None = None
-    moment: Any = None
-    standing: Any = None
     unusual: Ints = field(default_factory=lambda: NO_STEPS.step)
     standstills: tuple[Standstill, ...] = ()
     is_read: bool = True
@@ -129,10 +127,7 @@ def _renew(rank: RankRun, summary: RankSummary) -> RankSummary:
     """Return a kept summary with the present state of the rank. The state can change without a change of a file, namely
     when a process dies.
     """
-    try:
-        return replace(summary, state=rank.state)
-    except RunError:
-        return summary
+    return read_or(summary, lambda: replace(summary, state=rank.state))
 
 
 def _read_summary(rank: RankRun, most_calls: int) -> RankSummary:
@@ -144,9 +139,7 @@ def _read_summary(rank: RankRun, most_calls: int) -> RankSummary:
         summary = _read_steps(rank, state, most_calls)
     except RunError as error:
         summary = RankSummary(rank.rank, manifest.host, state, 0, 0.0, 0.0, 0.0, {}, reason=str(error))
-    facts = manifest.facts
-    stood = read_standstills(rank.rank, facts)
-    return replace(summary, moment=facts.get("moment"), standing=facts.get("standing"), standstills=stood)
+    return replace(summary, standstills=read_standstills(rank.rank, manifest.facts))
 
 
 def _explain(rank: RankRun, reason: str) -> RankSummary:
@@ -173,7 +166,7 @@ def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:
         phases_ns=phases,
         track=read_track(train),
         together=read_steps(train, selection, between),
-        calls=_read_calls(rank, most_calls),
+        calls=read_or(None, read_calls, rank, most_calls),
         noun=rows.noun,
         has_device=bool(rank.manifest.devices),
         starved_frac=_read_starved(rank),
@@ -186,22 +179,12 @@ def read_device(rank: RankRun) -> DeviceTimes | None:
 
     Large traces take seconds the first time.
     """
-    try:
-        return summarize_device(rank)
-    except RunError:
-        return None  # the Operators page reports the error
+    return read_or(None, summarize_device, rank)  # the Operators page reports the error
 
 
 @derived()
 def _read_most_calls(rank: RankRun) -> Calls | None:
-    return _read_calls(rank, MOST_CALLS)
-
-
-def _read_calls(rank: RankRun, most: int) -> Calls | None:
-    try:
-        return read_calls(rank, most)
-    except RunError:
-        return None
+    return read_or(None, read_calls, rank, MOST_CALLS)
 
 
 def _read_starved(rank: RankRun) -> float:

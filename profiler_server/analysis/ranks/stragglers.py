@@ -183,7 +183,6 @@ def _judge_lateness(
 
 
 def _average_again(rank: RankSummary, together: StepsTogether) -> RankSummary:
-    """Return a rank's summary with its means taken over the steps of `together`."""
     if rank.rank not in together.ranks or not len(together.step):
         return rank
     row = together.ranks.index(rank.rank)

@@ -3,14 +3,13 @@ it are found."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collector.format.intervals import Floats, Ints, Mask
+from collector.format.intervals import Floats, Ints
 from profiler_server.analysis.device.slices import count_levels
-from profiler_server.analysis.replay.graph import Edges, Graph, HostTime
+from profiler_server.analysis.replay.graph import Graph, HostTime
 from profiler_server.analysis.replay.waiting import (
     MARK,
     WAIT,
@@ -58,24 +57,15 @@ def split_thread(window: Window, track: int, end_ns: int) -> Segments:
 _NESTED_CALLS = 4
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Draft:
-    window: Window
+    """A graph whose arrays are filled in, with the nodes of its points and of its device work (`work`, rows)."""
+
+    graph: Graph
     points: Points
     work: Ints
     point_nodes: Ints
     work_nodes: Ints
-    row: Ints
-    on_device: Mask
-    begin_ns: Floats
-    end_ns: Floats
-    chain: Ints
-    launch: Ints
-    gap_ns: Floats
-    lag_ns: Floats
-    length_ns: Floats
-    after: Edges = field(default_factory=lambda: defaultdict(list))
-    awaits: Edges = field(default_factory=lambda: defaultdict(list))
 
     def pick_nodes(self, track: int) -> Ints:
         nodes: Ints = self.point_nodes[self.points.track == track]
@@ -88,34 +78,19 @@ def build_graph(window: Window) -> Graph | None:
         return None
     handoffs = find_handoffs(window)
     draft = _number_nodes(window, list_points(window, handoffs))
+    graph = draft.graph
     for track in window.threads:
         _chain_thread(draft, track)
-    node_of_row = _link_launches(draft)
+    _link_launches(draft)
     _chain_streams(draft)
     for turn in handoffs:
         _hand_over(draft, turn)
-    streams = list_streams(window, draft.work, draft.work_nodes, draft.launch, draft.begin_ns, draft.end_ns)
+    streams = list_streams(window, draft.work, draft.work_nodes, graph.launch, graph.begin_ns, graph.end_ns)
     _await_work(draft, streams)
     for node, source, lag_ns in find_stream_waits(window, streams):
         if source < node:
-            draft.after[node].append((source, min(lag_ns, MOST_LAG_NS)))
-    return Graph(
-        window=window,
-        row=draft.row,
-        track=_find_tracks(draft),
-        on_device=draft.on_device,
-        chain=draft.chain,
-        gap_ns=draft.gap_ns,
-        launch=draft.launch,
-        lag_ns=draft.lag_ns,
-        length_ns=draft.length_ns,
-        begin_ns=draft.begin_ns,
-        end_ns=draft.end_ns,
-        after=dict(draft.after),
-        awaits=dict(draft.awaits),
-        host=_lay_host_time(draft),
-        node_of_row=node_of_row,
-    )
+            graph.after.setdefault(node, []).append((source, min(lag_ns, MOST_LAG_NS)))
+    return replace(graph, host=_lay_host_time(draft))
 
 
 def _number_nodes(window: Window, points: Points) -> _Draft:
@@ -131,22 +106,21 @@ def _number_nodes(window: Window, points: Points) -> _Draft:
     number[order] = np.arange(count)
     begin = (np.concatenate([points.begin_ns, window.start_ns[work]]) - window.first_ns)[order].astype(np.float64)
     end = (np.concatenate([points.end_ns, window.end_ns[work]]) - window.first_ns)[order].astype(np.float64)
-    return _Draft(
+    graph = Graph(
         window=window,
-        points=points,
-        work=work,
-        point_nodes=number[: len(points)],
-        work_nodes=number[len(points) :],
         row=np.concatenate([points.row, work])[order],
+        track=np.concatenate([points.track, window.track[work]])[order],
         on_device=order >= len(points),
-        begin_ns=begin,
-        end_ns=end,
         chain=np.full(count, -1, np.int64),
-        launch=np.full(count, -1, np.int64),
         gap_ns=np.zeros(count),
+        launch=np.full(count, -1, np.int64),
         lag_ns=np.zeros(count),
         length_ns=end - begin,
+        begin_ns=begin,
+        end_ns=end,
+        node_of_row=np.full(len(window.ids), -1, np.int64),
     )
+    return _Draft(graph, points, work, number[: len(points)], number[len(points) :])
 
 
 def _order_points(points: Points) -> Ints:
@@ -161,26 +135,19 @@ def _order_points(points: Points) -> Ints:
     return passed
 
 
-def _find_tracks(draft: _Draft) -> Ints:
-    tracks = np.empty(len(draft.row), np.int64)
-    tracks[draft.point_nodes] = draft.points.track
-    tracks[draft.work_nodes] = draft.window.track[draft.work]
-    return tracks
-
-
 def _chain_thread(draft: _Draft, track: int) -> None:
-    nodes = draft.pick_nodes(track)
-    draft.chain[nodes[1:]] = nodes[:-1]
-    draft.gap_ns[nodes[0]] = draft.begin_ns[nodes[0]]
-    draft.gap_ns[nodes[1:]] = np.maximum(draft.begin_ns[nodes[1:]] - draft.end_ns[nodes[:-1]], 0.0)
+    nodes, graph = draft.pick_nodes(track), draft.graph
+    graph.chain[nodes[1:]] = nodes[:-1]
+    graph.gap_ns[nodes[0]] = graph.begin_ns[nodes[0]]
+    graph.gap_ns[nodes[1:]] = np.maximum(graph.begin_ns[nodes[1:]] - graph.end_ns[nodes[:-1]], 0.0)
 
 
-def _link_launches(draft: _Draft) -> Ints:
-    """Link device work to its launch, and return the node of each slice. A call nested in another call has the node of
+def _link_launches(draft: _Draft) -> None:
+    """Link device work to its launch, and note the node of each slice. A call nested in another call has the node of
     the outer call.
     """
-    window, points = draft.window, draft.points
-    node_of_row = np.full(len(window.ids), -1, np.int64)
+    graph, points = draft.graph, draft.points
+    window, node_of_row = graph.window, graph.node_of_row
     calls = np.flatnonzero(points.kind != MARK)
     calls = calls[np.argsort(-points.kind[calls], kind="stable")]  # of a launch that also waits, the launch is kept
     node_of_row[points.row[calls]] = draft.point_nodes[calls]
@@ -189,9 +156,8 @@ def _link_launches(draft: _Draft) -> Ints:
         lost = (launched >= 0) & (node_of_row[launched] < 0)
         launched = np.where(lost, window.parent[launched], launched)
     nodes = np.where(launched >= 0, node_of_row[launched], -1)
-    draft.launch[draft.work_nodes] = np.where(nodes < draft.work_nodes, nodes, -1)
+    graph.launch[draft.work_nodes] = np.where(nodes < draft.work_nodes, nodes, -1)
     node_of_row[draft.work] = draft.work_nodes
-    return node_of_row
 
 
 def _chain_streams(draft: _Draft) -> None:
@@ -200,21 +166,22 @@ def _chain_streams(draft: _Draft) -> None:
     A longer delay has a cause outside of the graph. The replay leaves such delays out, so it can be shorter than the
     window.
     """
-    order = np.argsort(draft.work_nodes, kind="stable")
-    nodes, tracks = draft.work_nodes[order], draft.window.track[draft.work][order]
+    graph = draft.graph
+    nodes = np.sort(draft.work_nodes)
+    tracks = graph.track[nodes]
     for track in np.unique(tracks):
         mine = nodes[tracks == track]
-        draft.chain[mine[1:]] = mine[:-1]
-    chain, launch, begin = draft.chain[nodes], draft.launch[nodes], draft.begin_ns[nodes]
+        graph.chain[mine[1:]] = mine[:-1]
+    chain, launch, begin = graph.chain[nodes], graph.launch[nodes], graph.begin_ns[nodes]
     first, linked = chain < 0, launch >= 0
-    since_work = np.where(first, begin, begin - draft.end_ns[chain])
-    since_launch = np.where(linked, begin - draft.begin_ns[launch], 0.0)
-    idle = linked & (first | (draft.end_ns[chain] <= draft.begin_ns[launch]))
+    since_work = np.where(first, begin, begin - graph.end_ns[chain])
+    since_launch = np.where(linked, begin - graph.begin_ns[launch], 0.0)
+    idle = linked & (first | (graph.end_ns[chain] <= graph.begin_ns[launch]))
     queued = linked & ~first & (since_work >= 0) & (since_launch > since_work + MOST_LAG_NS)
-    draft.lag_ns[nodes] = np.clip(since_launch, 0.0, _find_usual(since_launch[idle], LAG_NS))
+    graph.lag_ns[nodes] = np.clip(since_launch, 0.0, _find_usual(since_launch[idle], LAG_NS))
     gap = np.where(first, 0.0, np.minimum(since_work, _find_usual(since_work[queued], GAP_NS)))
     # Work without a launch keeps its distance from the work before it.
-    draft.gap_ns[nodes] = np.where(linked, gap, since_work)
+    graph.gap_ns[nodes] = np.where(linked, gap, since_work)
 
 
 def _find_usual(times_ns: Floats, default_ns: float) -> float:
@@ -232,15 +199,17 @@ def _hand_over(draft: _Draft, turn: Handoff) -> None:
         )
     )
     if stop < begin <= end < go_on:
-        draft.gap_ns[begin] = draft.gap_ns[go_on] = 0.0
-        draft.after[begin].append((stop, float(draft.begin_ns[begin] - draft.begin_ns[stop])))
-        draft.after[go_on].append((end, float(draft.begin_ns[go_on] - draft.begin_ns[end])))
+        graph = draft.graph
+        graph.gap_ns[begin] = graph.gap_ns[go_on] = 0.0
+        for node, source in ((begin, stop), (go_on, end)):
+            lag_ns = float(graph.begin_ns[node] - graph.begin_ns[source])
+            graph.after.setdefault(node, []).append((source, lag_ns))
 
 
 def _find_mark(draft: _Draft, track: int, time_ns: int) -> int:
-    nodes = draft.pick_nodes(track)
-    at = int(np.searchsorted(draft.begin_ns[nodes], time_ns - draft.window.first_ns))
-    while draft.row[nodes[at]] >= 0:  # skip calls that begin at the same moment
+    nodes, graph = draft.pick_nodes(track), draft.graph
+    at = int(np.searchsorted(graph.begin_ns[nodes], time_ns - graph.window.first_ns))
+    while graph.row[nodes[at]] >= 0:  # skip calls that begin at the same moment
         at += 1
     return int(nodes[at])
 
@@ -249,34 +218,34 @@ def _await_work(draft: _Draft, streams: tuple[StreamWork, ...]) -> None:
     """Link each call that waits to the work that the call waits for: in each stream, the last work that was launched
     before the call.
     """
-    points = draft.points
+    points, graph = draft.points, draft.graph
     launched_by: dict[int, int] = dict(
-        zip(draft.window.launch[draft.work].tolist(), draft.work_nodes.tolist(), strict=True)
+        zip(graph.window.launch[draft.work].tolist(), draft.work_nodes.tolist(), strict=True)
     )
     for at in np.flatnonzero(points.kind >= WAIT).tolist():
         node, row = int(draft.point_nodes[at]), int(points.row[at])
         own = launched_by.get(row) if points.kind[at] == WAIT else None
-        begin, end = float(draft.begin_ns[node]), float(draft.end_ns[node])
+        begin, end = float(graph.begin_ns[node]), float(graph.end_ns[node])
         awaited = [own] if own is not None else [s.find_awaited(begin, end) for s in streams]
         known = [other for other in awaited if other is not None and other < node]
         if not known:
             continue
-        done = max(float(draft.end_ns[other]) for other in known)
+        done = max(float(graph.end_ns[other]) for other in known)
         waited = done > begin
         lag = min(max(end - done, 0.0), end - begin) if waited else 0.0
-        draft.awaits[node] = [(other, lag) for other in known]
+        graph.awaits[node] = [(other, lag) for other in known]
         if waited:
-            draft.length_ns[node] = min(draft.length_ns[node], CALL_RETURN_NS)
+            graph.length_ns[node] = min(graph.length_ns[node], CALL_RETURN_NS)
 
 
 def _lay_host_time(draft: _Draft) -> HostTime:
     """Return the ranges of host time, each with the node around the range; a range in no node has the next node."""
-    window = draft.window
+    graph, window = draft.graph, draft.graph.window
     parts: list[tuple[Ints, ...]] = []
     for number, track in enumerate(window.threads):
         nodes = draft.pick_nodes(track)
-        begins = draft.begin_ns[nodes].astype(np.int64) + window.first_ns
-        ends = draft.end_ns[nodes].astype(np.int64) + window.first_ns
+        begins = graph.begin_ns[nodes].astype(np.int64) + window.first_ns
+        ends = graph.end_ns[nodes].astype(np.int64) + window.first_ns
         found = split_thread(window, track, int(ends[-1]))
         last = np.searchsorted(begins, found.start_ns, side="right") - 1
         inside = (last >= 0) & (found.start_ns < ends[last])

@@ -13,7 +13,7 @@ thread. A node begins when all its dependencies are met:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,6 +21,23 @@ from collector.format.intervals import Floats, Ints, Mask
 from profiler_server.analysis.replay.window import Window
 
 Edges = dict[int, list[tuple[int, float]]]
+
+
+@dataclass(frozen=True)
+class HostTime:
+    """Ranges of host time, each with a node of its thread: the node around the range if `inside`, else the next node.
+    `owner` is the row of the innermost slice.
+    """
+
+    start_ns: Ints
+    length_ns: Ints
+    owner: Ints
+    node: Ints
+    inside: Mask
+    thread: Ints
+
+
+NO_TIME = HostTime(*(np.empty(0, np.int64),) * 4, np.empty(0, np.bool_), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -44,10 +61,10 @@ class Graph:
     length_ns: Floats
     begin_ns: Floats
     end_ns: Floats
-    after: Edges
-    awaits: Edges
-    host: HostTime
     node_of_row: Ints
+    after: Edges = field(default_factory=dict)
+    awaits: Edges = field(default_factory=dict)
+    host: HostTime = NO_TIME
 
     @property
     def measured_ns(self) -> float:
@@ -55,20 +72,6 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self.row)
-
-
-@dataclass(frozen=True)
-class HostTime:
-    """Ranges of host time, each with a node of its thread: the node around the range if `inside`, else the next node.
-    `owner` is the row of the innermost slice.
-    """
-
-    start_ns: Ints
-    length_ns: Ints
-    owner: Ints
-    node: Ints
-    inside: Mask
-    thread: Ints
 
 
 @dataclass

@@ -15,27 +15,7 @@ from collector.format.run import RankRun
 from profiler_server.analysis.operators.kernels import FULL_PRECISION
 from profiler_server.analysis.replay.building import build_graph
 from profiler_server.analysis.replay.graph import measure_replay
-from profiler_server.analysis.replay.sightings.buckets import find_larger_buckets
-from profiler_server.analysis.replay.sightings.operators import (
-    find_attention_by_hand,
-    find_checkpointing,
-    find_layout_copies,
-    find_misaligned_shapes,
-    find_per_parameter_loops,
-    find_recorded_gradients,
-    find_unfused_pointwise,
-    find_update_loops,
-)
-from profiler_server.analysis.replay.sightings.transfers import (
-    find_allocator_calls,
-    find_built_on_cpu,
-    find_cast_before_copy,
-    find_emptied_cache,
-    find_explicit_synchronize,
-    find_large_d2h,
-    find_small_copies,
-    find_sync_points,
-)
+from profiler_server.analysis.replay.sightings import buckets, operators, transfers
 from profiler_server.analysis.replay.trial import TO_DEVICE, Trial, scale
 from profiler_server.analysis.replay.window import CALL, KERNEL, OPERATOR, read_window
 from profiler_server.derive.derived import derived
@@ -128,23 +108,23 @@ CHANGES: dict[str, Callable[[Trial], Gain | None]] = {
 
 
 SIGHTINGS: dict[str, Callable[[Trial], Sighting | None]] = {
-    "sync_points": find_sync_points,
-    "explicit_synchronize": find_explicit_synchronize,
-    "allocator_calls": find_allocator_calls,
-    "emptied_cache": find_emptied_cache,
-    "small_copies": find_small_copies,
-    "large_d2h": find_large_d2h,
-    "built_on_cpu": find_built_on_cpu,
-    "cast_before_copy": find_cast_before_copy,
-    "per_parameter_loops": find_per_parameter_loops,
-    "update_loops": find_update_loops,
-    "misaligned_shapes": find_misaligned_shapes,
-    "layout_copies": find_layout_copies,
-    "unfused_pointwise": find_unfused_pointwise,
-    "attention_by_hand": find_attention_by_hand,
-    "recorded_gradients": find_recorded_gradients,
-    "checkpointing": find_checkpointing,
-    "larger_buckets": find_larger_buckets,
+    "sync_points": transfers.find_sync_points,
+    "explicit_synchronize": transfers.find_explicit_synchronize,
+    "allocator_calls": transfers.find_allocator_calls,
+    "emptied_cache": transfers.find_emptied_cache,
+    "small_copies": transfers.find_small_copies,
+    "large_d2h": transfers.find_large_d2h,
+    "built_on_cpu": transfers.find_built_on_cpu,
+    "cast_before_copy": transfers.find_cast_before_copy,
+    "per_parameter_loops": operators.find_per_parameter_loops,
+    "update_loops": operators.find_update_loops,
+    "misaligned_shapes": operators.find_misaligned_shapes,
+    "layout_copies": operators.find_layout_copies,
+    "unfused_pointwise": operators.find_unfused_pointwise,
+    "attention_by_hand": operators.find_attention_by_hand,
+    "recorded_gradients": operators.find_recorded_gradients,
+    "checkpointing": operators.find_checkpointing,
+    "larger_buckets": buckets.find_larger_buckets,
 }
 
 

@@ -68,7 +68,7 @@ class Trial:
 
     def is_updating(self, rows: Ints) -> Mask:
         """Return a mask of those `rows` that begin inside an optimizer step."""
-        return lies_in(self.window.start_ns[rows], self.updates)
+        return self.updates.contains(self.window.start_ns[rows])
 
     def list_calls(self, track: int) -> Ints:
         """Return the outermost operators of a thread in order."""
@@ -113,7 +113,7 @@ class Trial:
 
     def host_between(self, spans: Intervals) -> Mask:
         """Return a mask of the ranges of host time that begin inside the intervals `spans`."""
-        return lies_in(self.graph.host.start_ns, spans)
+        return spans.contains(self.graph.host.start_ns)
 
     def try_change(self, low: Change, usual: Change, high: Change) -> Gain | None:
         """Return the savings of a poor, a usual and the best version of a change; None if the replay is not valid."""
@@ -209,13 +209,6 @@ def scale(
 
 
 _WRAPPERS = re.compile(r"^(record_param_comms|autograd::engine|Optimizer\.|DistributedDataParallel)")
-
-
-def lies_in(times: Ints, spans: Intervals) -> Mask:
-    if not len(spans.starts):
-        return np.zeros(len(times), bool)
-    at = np.searchsorted(spans.starts, times, side="right") - 1
-    return (at >= 0) & (times < spans.ends[np.maximum(at, 0)])
 
 
 def _read(text: str | None) -> dict[str, object]:

@@ -91,7 +91,6 @@ def _find_outermost(window: Window, rows: Ints) -> Mask:
 
 
 def _find_blocking(window: Window, rows: Ints) -> Mask:
-    """Return a mask of the copy calls that return only when the copy is done."""
     done = np.full(len(window.ids), np.iinfo(np.int64).max)
     copies = np.flatnonzero(window.on_device & (window.launch >= 0))
     done[window.launch[copies]] = window.end_ns[copies]

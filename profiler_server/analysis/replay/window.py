@@ -23,6 +23,7 @@ from profiler_server.analysis.device.slices import (
     release_slices,
     to_ints,
 )
+from profiler_server.analysis.tables import find_places
 
 MOST_ROWS = 100_000
 """The largest number of slices in a replay. A longer window is cut to its last whole steps within this limit."""
@@ -105,10 +106,10 @@ def read_window(rank: RankRun) -> Window | None:
     """
     starts, ends = read_steps(rank)
     spans = read_spans(rank, starts, ends)
-    data = read_slices(rank, _COLUMNS) if spans else None
+    data = read_slices(rank, _COLUMNS) if len(spans.starts) else None
     if data is None:
         return None
-    inside = (starts >= spans[-1].start_ns) & (ends <= spans[-1].end_ns)
+    inside = (starts >= spans.starts[-1]) & (ends <= spans.ends[-1])
     starts, ends = starts[inside], ends[inside]
     first = _choose_first(to_ints(data["start_ns"]), starts)
     begin, end = int(starts[first]), int(ends[-1])
@@ -148,8 +149,8 @@ def _build(data: pa.Table, rank: RankRun, starts: Ints, ends: Ints, left_out: in
         start_ns=at,
         end_ns=at + to_ints(data["duration_ns"]),
         kind=kind,
-        parent=_find_places(ids, data["parent"]),
-        launch=np.where(work >= 0, _find_places(ids, data["launched_by"]), -1),
+        parent=find_places(ids, to_ints(data["parent"].fill_null(-1))),
+        launch=np.where(work >= 0, find_places(ids, to_ints(data["launched_by"].fill_null(-1))), -1),
         name=_read_codes(columns["name"]),
         sequence=to_ints(data["sequence"].fill_null(-1)),
         args=_read_codes(columns["args"]),
@@ -163,7 +164,6 @@ def _build(data: pa.Table, rank: RankRun, starts: Ints, ends: Ints, left_out: in
 
 
 def _read_message_bytes(rank: RankRun, kind: Ints, start_ns: Ints) -> Ints:
-    """Return the message size in bytes of each collective on the device, looked up by its start time; -1 if unknown."""
     found = np.full(len(kind), -1, np.int64)
     collectives = np.flatnonzero(kind == COLLECTIVE)
     try:
@@ -181,11 +181,3 @@ def _read_message_bytes(rank: RankRun, kind: Ints, start_ns: Ints) -> Ints:
 
 def _read_codes(column: pa.DictionaryArray) -> Ints:
     return np.asarray(column.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
-
-
-def _find_places(ids: Ints, column: pa.ChunkedArray) -> Ints:
-    """Return for each id in `column` the index in `ids` of the row with this id; -1 for an id without a row."""
-    wanted = to_ints(column.fill_null(-1))
-    order = np.argsort(ids, kind="stable")
-    at = order[np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)]
-    return np.where((wanted >= 0) & (ids[at] == wanted), at, -1)

@@ -141,7 +141,6 @@ def number_stacks(rows: pa.Table, find_key: Callable[[tuple[Frame, ...]], K | No
 
 
 def _find_package(file: str) -> str:
-    """Return the package of a library, or the module of the standard library; empty for a user's file."""
     if file == _CUT:
         return _NOBODY
     if _GENERATED.fullmatch(file):

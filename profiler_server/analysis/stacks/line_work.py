@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.intervals import Floats, Ints, Mask
+from collector.format.intervals import Floats, Ints, Mask, unite
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
 from profiler_server.analysis.recorded_facts import read_repeated_nodes, read_spare_nodes, read_unused_gradients
@@ -189,17 +189,11 @@ def _join(
 
 def _mark_inside(operators: pa.Table, is_node: Mask) -> Mask:
     """Mark the operators that begin within a backward node of their track."""
-    start, end = (
-        operators["start_ns"].to_numpy(),
-        operators["start_ns"].to_numpy() + operators["duration_ns"].to_numpy(),
-    )
-    track, inside = operators["track"].to_numpy(), np.zeros(operators.num_rows, np.bool_)
+    track, start, length = (operators[name].to_numpy() for name in ("track", "start_ns", "duration_ns"))
+    inside = np.zeros(operators.num_rows, np.bool_)
     for each in np.unique(track[is_node]):
-        nodes = np.flatnonzero(is_node & (track == each))
-        nodes = nodes[np.argsort(start[nodes], kind="stable")]
-        here = np.flatnonzero(track == each)
-        at = np.searchsorted(start[nodes], start[here], side="right") - 1
-        inside[here] = (at >= 0) & (start[here] < np.maximum.accumulate(end[nodes])[np.maximum(at, 0)])
+        here, nodes = track == each, is_node & (track == each)
+        inside[here] = unite(start[nodes], (start + length)[nodes]).contains(start[here])
     return inside
 
 
@@ -352,9 +346,6 @@ def _measure(rows: pa.Table, thirds: Sequence[Third], of_row: Ints, keys: int) -
 
 
 def _count_threads(rows: pa.Table, of_row: Ints, keys: int) -> tuple[list[float | None], list[float | None]]:
-    """Return for each key the share of samples in which the training thread slept, and the mean number of running
-    threads.
-    """
     seen = pc.is_valid(rows["running"]).to_numpy()
     sums = [
         np.bincount(of_row[seen], pc.fill_null(rows[name], 0).to_numpy()[seen], keys)

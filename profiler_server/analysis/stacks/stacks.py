@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.intervals import Ints, Mask
+from collector.format.intervals import Ints, Mask, unite
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
 from collector.format.schema.errors import read_or
@@ -107,7 +107,7 @@ def read_lines(
     rank: RankRun, stacks: Stacks, shares: Mapping[str, float], texts: Texts, thirds: Sequence[Third] = ()
 ) -> Lines:
     """Return the mean step by lines of the user's code. `shares` maps a phase to its share of the mean step."""
-    rows = rank.table("stacks", (*_COLUMNS, "asleep", "running"))
+    rows = _read_rows(rank, (*_COLUMNS, "asleep", "running"))
     is_trainer = pc.and_(pc.less(rows["replica"], 0), pc.and_(pc.is_valid(rows["phase"]), pc.is_valid(rows["stack"])))
     steady = rows.filter(pc.and_(is_trainer, _mark_steady(rank, rows)))
     dense = rows.filter(pa.array(mark_dense(rank, rows)))
@@ -170,10 +170,26 @@ def list_samples(rank: RankRun) -> list[tuple[StackRow, int]]:
     return _group(rows) if rows is not None else []
 
 
+_UPDATE = r"(?m)^\w+(\.step \(.*/torch/optim/\w+\.py:\d+\))$"
+
+
+def _read_rows(rank: RankRun, columns: Sequence[str]) -> pa.Table:
+    """Read the stacks. The code of an update has the name of the class that defines it, such as Adam for AdamW: if all
+    optimizers of the run have one class, it gets the name of this class."""
+    rows, noted = rank.table("stacks", columns), rank.manifest.facts.get("optimizers")
+    entries = noted if isinstance(noted, list) else ()
+    names = {str(entry.get("name")) for entry in entries if isinstance(entry, Mapping)}
+    if len(names) != 1 or not (name := names.pop()).isidentifier():
+        return rows
+    stacks = rows["stack"].cast(pa.string()).combine_chunks().dictionary_encode()
+    renamed = pc.replace_substring_regex(stacks.dictionary, _UPDATE, rf"{name}\1")
+    return rows.set_column(rows.schema.get_field_index("stack"), "stack", renamed.take(stacks.indices))
+
+
 def _read_steady(rank: RankRun) -> pa.Table | None:
     if rank.status("stacks").state != "there":
         return None
-    rows = rank.table("stacks", _COLUMNS)
+    rows = _read_rows(rank, _COLUMNS)
     rows = rows.filter(pc.is_valid(rows["stack"]))
     return rows.filter(_mark_steady(rank, rows)) if rows.num_rows else None
 
@@ -185,9 +201,7 @@ def _mark_steady(rank: RankRun, rows: pa.Table) -> pa.Array:
     begin = int(starts[selection.kept][0]) if selection.kept.any() else 0
     stood = selection.stood & ~selection.kept
     seen = rows["start_ns"].to_numpy()
-    at = np.searchsorted(starts[stood], seen, side="right") - 1
-    ends = (starts + selection.duration_ns)[stood]
-    within = (at >= 0) & (seen < ends[at]) if len(ends) else np.zeros(len(seen), np.bool_)
+    within = unite(starts[stood], (starts + selection.duration_ns)[stood]).contains(seen)
     late = pa.array((seen >= begin) & ~within & ~mark_dense(rank, rows))
     kind = "eval" if steps.infers else "train"
     return pc.and_(late, pc.equal(pc.fill_null(rows["kind"].cast(pa.string()), kind), kind))

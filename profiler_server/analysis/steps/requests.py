@@ -11,7 +11,7 @@ from collector.format.intervals import Ints, Mask
 from collector.format.run import RankRun
 from collector.format.schema.wording import CALL_RANGE, REQUEST_RANGE
 from collector.format.steps import Distribution, read_integers, summarize_durations
-from profiler_server.analysis.tables import find_rows, is_text
+from profiler_server.analysis.tables import find_places, find_rows, is_text
 from profiler_server.derive.derived import derived
 
 
@@ -102,32 +102,21 @@ def _meets_window(rank: RankRun, start: Ints, ends: Ints) -> Mask:
 
 
 def _count_calls(rows: pa.Table, is_request: Mask, kept: Mask) -> tuple[Ints, Ints]:
-    """Return the number of calls in each request, and the durations in ns of all calls in kept requests."""
-    ids, parents = read_integers(rows, "id"), read_integers(rows, "parent", -1)
-    order = np.argsort(ids)
+    above = find_places(read_integers(rows, "id"), read_integers(rows, "parent", -1))
     places = np.flatnonzero(is_request)
-    number = np.full(len(ids), -1, np.int64)
+    number = np.full(len(above), -1, np.int64)
     number[places] = np.arange(len(places))
-    is_call = np.flatnonzero(_is_named(rows, CALL_RANGE))
-    counts, chosen = np.zeros(len(places), np.int64), np.zeros(len(ids), np.bool_)
-    at = is_call
+    calls = np.flatnonzero(_is_named(rows, CALL_RANGE))
+    counts, chosen = np.zeros(len(places), np.int64), np.zeros(len(above), np.bool_)
+    at = calls
     for _ in range(_DEEPEST):
-        at, is_call = _climb(ids, order, parents[at], is_call)
-        if not len(at):
-            break
+        at = above[at]
+        at, calls = at[at >= 0], calls[at >= 0]
         inside = number[at] >= 0
         np.add.at(counts, number[at[inside]], 1)
-        chosen[is_call[inside][kept[number[at[inside]]]]] = True
+        chosen[calls[inside][kept[number[at[inside]]]]] = True
     durations: Ints = read_integers(rows, "duration_ns")[chosen]
     return counts, durations
-
-
-def _climb(ids: Ints, order: Ints, wanted: Ints, below: Ints) -> tuple[Ints, Ints]:
-    """Return the places of the rows with the ids `wanted`, and of the rows `below` them, where such a row is there."""
-    found = np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)
-    at = order[found]
-    there = (wanted >= 0) & (ids[at] == wanted)
-    return at[there], below[there]
 
 
 def _count_most(start: Ints, ends: Ints) -> int:

@@ -21,7 +21,7 @@ from profiler_server.analysis.ranks.together import RankSteps, put_together
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.what_if.operations import ScheduleError, build_job
 from profiler_server.analysis.what_if.replay import replay_job
-from profiler_server.analysis.what_if.steps import JobSteps, weigh_steps
+from profiler_server.analysis.what_if.steps import weigh_steps
 from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits.facts import BEHIND_FRAC, MOST_FRAC
 from profiler_server.facts.job import (
@@ -49,7 +49,7 @@ def recall_what_if(run: Run, ranks: Sequence[RankSummary]) -> JobSlowdown | None
         return None
     operations = _read_operations([run.read_rank(rank) for rank in run.ranks])
     if operations is None:
-        return weigh_steps(gather_steps({rank.rank: rank.together for rank in ranks if rank.steps}))
+        return weigh_ranks({rank.rank: rank.together for rank in ranks if rank.steps})
     job = build_job(operations)
     if job is None:
         return JobSlowdown(
@@ -74,12 +74,12 @@ def _read_operations(ranks: list[RankRun]) -> pa.Table | None:
     return pa.concat_tables(tables).unify_dictionaries()
 
 
-def gather_steps(steps: Mapping[int, RankSteps]) -> JobSteps:
-    """Return the common steps of the ranks, without ranks that were cut short."""
+def weigh_ranks(steps: Mapping[int, RankSteps]) -> JobSlowdown:
+    """Return the slowdown of a job by the common steps of its ranks, without ranks that were cut short."""
     together = put_together(steps)
     phases = {name: together.parts_ns[at] for at, name in enumerate(PHASE_NAMES) if at != COMMUNICATION}
     phases[BETWEEN] = together.between_ns
-    return JobSteps(np.array(together.ranks, np.int64), together.step_ns, together.held_ns, phases)
+    return weigh_steps(np.array(together.ranks, np.int64), together.step_ns, together.held_ns, phases)
 
 
 def judge_run(run: Run, ranks: Sequence[RankSummary]) -> RankVerdict:
@@ -142,7 +142,6 @@ def _place(whole: RankComparison, one: RankVerdict, own: RankComparison) -> Slow
 def _find_causes(
     whole: RankComparison, what_if: JobSlowdown, stages: Sequence[Sequence[RankSummary]]
 ) -> Iterator[HeavyStage | UnevenWork]:
-    """Yield why a pipeline waits: unequal work between its stages, or between the micro-batches of a stage."""
     # The share of the replayed steps, so that the page says it once: these are a little shorter than the measured ones.
     if what_if.even_work_frac >= BEHIND_FRAC:
         yield UnevenWork(whole, what_if.even_work_frac * whole.step_ns)

@@ -9,7 +9,6 @@ long on all ranks stays long, and no rank is to blame for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -35,39 +34,41 @@ def choose_worst(by_rank: Mapping[int, float]) -> set[int]:
     return set(sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))[:count])
 
 
-@dataclass(frozen=True)
-class JobSteps:
-    """The steps that every rank has. Times are (ranks, steps) in ns; `held_ns` is time held in collectives. `phases_ns`
-    is the own work (without collectives) by phase.
-    """
-
-    ranks: Ints
-    step_ns: Floats
-    held_ns: Floats
-    phases_ns: Mapping[str, Floats]
-
-    @property
-    def own_ns(self) -> Floats:
-        return self.step_ns - self.held_ns
-
-
-def weigh_steps(job: JobSteps) -> JobSlowdown:
+def weigh_steps(ranks: Ints, step_ns: Floats, held_ns: Floats, phases_ns: Mapping[str, Floats]) -> JobSlowdown:
     """Return the slowdown of a job compared with ranks that are alike, and its causes; or the reason why there are
     no such figures.
+
+    Times are (ranks, steps) of the steps that every rank has; `held_ns` is time held in collectives. `phases_ns` is the
+    own work (without collectives) by phase.
     """
-    ranks, steps = job.step_ns.shape
-    if ranks < 2 or steps < LEAST_WEIGHED_STEPS:
+    count, steps = step_ns.shape
+    if count < 2 or steps < LEAST_WEIGHED_STEPS:
         return JobSlowdown(
-            reason=f"It takes two ranks with {LEAST_WEIGHED_STEPS} steps in common; there are {ranks} with {steps}."
+            reason=f"It takes two ranks with {LEAST_WEIGHED_STEPS} steps in common; there are {count} with {steps}."
         )
-    if not job.held_ns.any():
+    if not held_ns.any():
         reason = "No rank was seen to be held in a collective, so working and waiting for others cannot be told apart."
         return JobSlowdown(reason=reason)
-    model = _Model(job.own_ns, job.held_ns)
-    discrepancy = float(job.step_ns.mean()) / model.base - 1.0
+    model = _Model(step_ns - held_ns, held_ns)
+    discrepancy = float(step_ns.mean()) / model.base - 1.0
     if abs(discrepancy) >= MOST_DISCREPANCY:
         return distrust(discrepancy, "steps")
-    return _answer(job, model, discrepancy)
+    by_rank = {rank: model.keep_work(model.own[row]) for row, rank in enumerate(ranks.tolist())}
+    worst = np.flatnonzero(np.isin(ranks, list(choose_worst(by_rank))))
+    slowdown, lost = model.base / model.best, model.base - model.best
+    by_phase = {
+        name: (float((model.even - values.mean(axis=0) + values).max(axis=0).mean()) + model.usual_held) / model.best
+        for name, values in phases_ns.items()
+        if values.any()
+    }
+    return JobSlowdown(
+        slowdown=slowdown,
+        waste_frac=1.0 - 1.0 / slowdown,
+        discrepancy_frac=discrepancy,
+        by_operation={**by_phase, "communication": (float(model.even.mean()) + model.mean_held) / model.best},
+        by_rank=by_rank,
+        worker_share=(model.base - model.mend(worst)) / lost if lost > 0 else None,
+    )
 
 
 class _Model:
@@ -92,24 +93,3 @@ class _Model:
         own = self.own.copy()
         own[rows] = np.minimum(own[rows], self.even)
         return float(own.max(axis=0).mean()) + self.mean_held
-
-
-def _answer(job: JobSteps, model: _Model, discrepancy: float) -> JobSlowdown:
-    ranks = job.ranks.tolist()
-    by_rank = {rank: model.keep_work(model.own[row]) for row, rank in enumerate(ranks)}
-    worst = np.flatnonzero(np.isin(job.ranks, list(choose_worst(by_rank))))
-    slowdown = model.base / model.best
-    lost = model.base - model.best
-    by_phase = {
-        name: (float((model.even - values.mean(axis=0) + values).max(axis=0).mean()) + model.usual_held) / model.best
-        for name, values in job.phases_ns.items()
-        if values.any()
-    }
-    return JobSlowdown(
-        slowdown=slowdown,
-        waste_frac=1.0 - 1.0 / slowdown,
-        discrepancy_frac=discrepancy,
-        by_operation={**by_phase, "communication": (float(model.even.mean()) + model.mean_held) / model.best},
-        by_rank=by_rank,
-        worker_share=(model.base - model.mend(worst)) / lost if lost > 0 else None,
-    )

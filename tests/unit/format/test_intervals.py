@@ -64,3 +64,11 @@ def test_a_hole_is_cut_out_of_the_longest_time_there_is() -> None:
     whole, hole = _unite([(-far, 2 * far)]), _unite([(10, 5)])
     found = whole - hole
     assert (found.starts.tolist(), found.ends.tolist()) == ([-far, 15], [10, far])
+
+
+@given(pairs)
+def test_a_set_says_which_times_it_holds_and_how_much_of_it_lies_before_them(rows: list[tuple[int, int]]) -> None:
+    found, moments, times = _unite(rows), _moments(rows), range(-3, 80)
+    assert found.contains(np.array(times)).tolist() == [time in moments for time in times]
+    before = [sum(moment < time for moment in moments) for time in times]
+    assert found.measure_before(np.array(times)).tolist() == before

@@ -19,7 +19,6 @@ from collector.traces.importing import import_trace
 from profiler_server.analysis.memory.memory import (
     NO_OPERATOR,
     MemoryTrace,
-    Tensors,
     find_row,
     list_live,
     read_memory,
@@ -61,7 +60,7 @@ def make_trace(changes: list[tuple[int, int]], device: int = 0) -> MemoryTrace:
         address,
         np.zeros(count, int),
         ("op",),
-        Tensors([None] * count, [None] * count, [None] * count),
+        *(np.full(count, None, object),) * 3,
     )
 
 

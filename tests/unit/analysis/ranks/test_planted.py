@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiler_server.analysis.ranks.stragglers import judge_ranks
-from profiler_server.analysis.what_if.pipelines import gather_steps
-from profiler_server.analysis.what_if.steps import weigh_steps
+from profiler_server.analysis.what_if.pipelines import weigh_ranks
 from profiler_server.facts.job import Slow, Turns
 from tests.support.jobs import JobPlan, make_job, summarize_job
 from tests.support.must import must
@@ -24,5 +23,5 @@ def test_the_planted_culprit_is_named_and_no_other(plan: JobPlan) -> None:
     assert isinstance(found, Turns) == plan.takes_turns
     if plan.slow:
         assert must(found.comparison).latest.causes[0].name == plan.phase
-    weighed = weigh_steps(gather_steps({rank.rank: rank.together for rank in ranks}))
+    weighed = weigh_ranks({rank.rank: rank.together for rank in ranks})
     assert must(weighed.slowdown) / job.slowdown == pytest.approx(1.0, abs=0.03)

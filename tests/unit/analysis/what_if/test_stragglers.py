@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from collector.format.intervals import Floats, Ints
 from profiler_server.analysis.what_if.operations import (
     BACKWARD,
     FORWARD,
@@ -20,7 +21,7 @@ from profiler_server.analysis.what_if.operations import (
     read_schedule,
 )
 from profiler_server.analysis.what_if.replay import measure_transfers, replay_job
-from profiler_server.analysis.what_if.steps import JobSteps, choose_worst, weigh_steps
+from profiler_server.analysis.what_if.steps import choose_worst, weigh_steps
 from tests.support.pipelines import CHUNKED, CHUNKS, PIPELINE
 from tests.support.pipelines import make_job as make_pipeline
 from tests.support.showing import show
@@ -110,14 +111,14 @@ def test_when_a_job_began_is_no_matter() -> None:
 @pytest.mark.parametrize(("ranks", "steps"), [(1, 50), (2, 4), (0, 0)])
 def test_too_few_ranks_or_steps_are_told(ranks: int, steps: int) -> None:
     empty = np.ones((ranks, steps))
-    found = weigh_steps(JobSteps(np.arange(ranks), empty, empty, {}))
+    found = weigh_steps(np.arange(ranks), empty, empty, {})
     assert found.slowdown is None
     assert "two ranks with 5 steps" in found.reason
 
 
 def test_a_job_whose_waiting_was_not_recorded_is_not_judged() -> None:
-    job = make_two_ranks()
-    found = weigh_steps(JobSteps(job.ranks, job.step_ns, np.zeros_like(job.step_ns), {}))
+    ranks, step_ns, held_ns, _ = make_two_ranks()
+    found = weigh_steps(ranks, step_ns, np.zeros_like(held_ns), {})
     assert found.slowdown is None
     assert "cannot be told apart" in found.reason
 
@@ -128,15 +129,15 @@ def test_the_worst_three_percent_are_chosen_by_score_then_by_number() -> None:
     assert len(choose_worst(dict.fromkeys(range(101), 1.0))) == 4
 
 
-def make_two_ranks() -> JobSteps:
+def make_two_ranks() -> tuple[Ints, Floats, Floats, dict[str, Floats]]:
     """Rank 4 works 80 ms and rank 7 100 ms, 40 % of it forward; then both communicate for 20 ms, in the last step 40."""
     own = np.array([[80.0] * 5, [100.0] * 5]) * MS
     step = np.broadcast_to(own.max(axis=0) + np.array([20, 20, 20, 20, 40]) * MS, own.shape)
-    return JobSteps(np.array([4, 7]), step.copy(), step - own, {"forward": own * 0.4, "gap": own * 0})
+    return np.array([4, 7]), step.copy(), step - own, {"forward": own * 0.4, "gap": own * 0}
 
 
 def test_two_ranks_have_the_figures_that_can_be_worked_out_by_hand() -> None:
-    found = weigh_steps(make_two_ranks())
+    found = weigh_steps(*make_two_ranks())
     # As it was: 100 + mean(20, …, 40) = 124 ms. Ideal: mean(80, 100) + median(20, …, 40) = 110 ms.
     assert found.slowdown == pytest.approx(124 / 110)
     assert found.waste_frac == pytest.approx(14 / 124)
@@ -151,14 +152,14 @@ def test_two_ranks_have_the_figures_that_can_be_worked_out_by_hand() -> None:
 
 def test_ranks_that_are_equal_have_no_share_of_a_loss() -> None:
     own = np.full((2, 5), 80 * MS)
-    found = weigh_steps(JobSteps(np.arange(2), own + 20 * MS, own * 0 + 20 * MS, {}))
+    found = weigh_steps(np.arange(2), own + 20 * MS, own * 0 + 20 * MS, {})
     assert (found.slowdown, found.worker_share) == (1.0, None)
 
 
 def test_a_step_that_is_long_on_all_ranks_blames_none_of_them() -> None:
-    job = make_two_ranks()
+    ranks, step_ns, held_ns, phases_ns = make_two_ranks()
     long = np.array([0, 0, 90_000.0, 0, 0]) * MS
-    found = weigh_steps(JobSteps(job.ranks, job.step_ns + long, job.held_ns, {"forward": job.own_ns * 0.4 + long}))
+    found = weigh_steps(ranks, step_ns + long, held_ns, {"forward": phases_ns["forward"] + long})
     assert found.slowdown is not None
     assert found.by_rank is not None
     assert found.by_operation is not None
@@ -174,7 +175,7 @@ def test_what_is_weighed_of_drawn_steps(golden: Callable[[str, str], None]) -> N
         held = own.max(axis=0) - own + chance.choice((0, 5, 20)) * MS
         step = (own + held) * chance.choice((1.0, 1.0, 1.06, 0.9))
         phases = {"forward": own * 0.4, "h2d": own * 0.0, "backward": own[:, ::-1] * 0.6}
-        lines.append(show(weigh_steps(JobSteps(np.arange(shape[0]) + 3, step, held, phases))))
+        lines.append(show(weigh_steps(np.arange(shape[0]) + 3, step, held, phases)))
     golden("drawn/what-if-steps", "\n".join(lines) + "\n")
 
 

@@ -45,7 +45,7 @@ def ask(cores: float, **load: Any) -> float:
 
 def queue(process: float) -> float:
     load = HostLoad(process, 0.0, process, 0.0, queued_frac=0.5)
-    return measure_queueing(Cores(4.0, 1.0, True, load), 0, 7.0).step
+    return measure_queueing(Cores(4.0, 1.0, True, load), 0, 7.0)[1]
 
 
 def crowd(count: int, beside: float = 2.0) -> bool:

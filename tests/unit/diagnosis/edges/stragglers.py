@@ -24,7 +24,7 @@ from profiler_server.analysis.ranks.patterns import (
 )
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.ranks.together import find_whole
-from profiler_server.analysis.what_if.steps import JobSteps, weigh_steps
+from profiler_server.analysis.what_if.steps import weigh_steps
 from profiler_server.diagnosis.limits.facts import BEHIND_FRAC, SLOW_RANK_FRAC
 from profiler_server.diagnosis.rank_sentences import describe_communication, describe_straggler, name_causes
 from profiler_server.facts.job import Alike, Cause, Ddp, LateRank, NotJudged, Slow, Turns
@@ -260,7 +260,7 @@ def weigh(steps: int = 8, apart_ms: float = 0.0) -> bool:
     """Say whether there are figures of two ranks that work for as long, one of which is held by so much longer."""
     held = np.full((2, steps), 20.0)
     held[1] += apart_ms
-    return weigh_steps(JobSteps(np.arange(2), held + 80.0, held, {})).slowdown is not None
+    return weigh_steps(np.arange(2), held + 80.0, held, {}).slowdown is not None
 
 
 def list_last(share: float) -> bool:
