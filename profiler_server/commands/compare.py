@@ -83,7 +83,6 @@ def command(
 
 
 def check_words(words: list[str]) -> None:
-    """Raise UsageError unless the words name two to eight runs."""
     from profiler_server.analysis.compare.several import MOST_COMPARED
 
     folder = next((word for word in words if list_runs_below(word)), None)
@@ -98,7 +97,6 @@ def check_words(words: list[str]) -> None:
 
 
 def refuse_gate(count: int, asked: object) -> None:
-    """Raise UsageError if the gate is asked to judge more than two runs without --against."""
     if asked:
         raise UsageError(
             f"the gate judges new runs against old ones; {count} runs were given without --against, "
@@ -141,7 +139,6 @@ def print_pair(a: Run, b: Run, rank: int | None, *, is_quiet: bool) -> dict[str,
 
 
 def print_several(runs: list[Run], rank: int | None, as_json: bool) -> None:
-    """Compare rank `rank` (default: the first) of runs with that of the first run, and print a column for each."""
     from profiler_server.analysis.compare.several import compare_several
 
     found = compare_several(runs[0].rank(rank), [run.rank(rank) for run in runs[1:]])

@@ -103,7 +103,6 @@ def keep_ranks(run: Run, workers: Workers) -> None:
 
 
 def tell_result(run: Run) -> None:
-    """Print the imported ranks, how their job ended if known, and which data their traces lack."""
     from profiler_server.analysis.ranks.ending import find_end
     from profiler_server.diagnosis.end_sentences import describe_end
 
@@ -135,10 +134,6 @@ def choose_name(base: Path, traces: list[Path], name: str | None) -> str:
 
 
 def choose_workers(traces: list[Path], jobs: int | None, dask: str | None) -> Workers:
-    """Return the workers that read the files.
-
-    Raises UsageError if both `jobs` and `dask` are given, or if the cluster does not answer.
-    """
     from collector.traces.importing import list_files
     from collector.traces.workers import choose_jobs
 

@@ -58,7 +58,6 @@ def command(
 
 
 def _list_damage(rank: RankRun) -> list[str]:
-    """Return a line for a damaged rank.json, or else for each damaged table."""
     from collector.format.schema.tables import TABLES
 
     try:

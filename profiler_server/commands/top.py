@@ -161,7 +161,6 @@ def renew(advice: Advice, run: Run, rank: RankRun) -> None:
 
 
 def judge(run: Run, rank: int) -> list[str]:
-    """Return the lines of `report --brief`; a reason if the rank cannot be judged."""
     from profiler_server.report.brief import write_brief
 
     try:
@@ -187,7 +186,6 @@ def read_state(rank: RankRun) -> str:
 
 
 def read_queues(rank: RankRun) -> tuple[Queue, ...]:
-    """Read the last depths of each queue. Raises RunError as `RankRun.table` does."""
     from collector.format.parts import read_last_rows
 
     columns = ("loader", "queue", "depth", "capacity")
@@ -205,7 +203,6 @@ def _sum_up(name: str, rows: list[tuple[int, int]]) -> Queue:
 
 
 def draw(run: Run, rank: RankRun, seen: Snapshot, advice: list[str], console: Console) -> RenderableType:
-    """Return the picture of a rank, as wide as the terminal."""
     from rich.console import Group
     from rich.text import Text
 

@@ -60,7 +60,6 @@ def command(
 
 
 def count_missing(path: Path, uploads: Mapping[int, RankUpload]) -> int:
-    """Return how many files are still missing at the URL, over the ranks in `uploads`."""
     from collector.format.schema.layout import rank_path
     from collector.storage.ledger import list_missing
 

@@ -261,7 +261,9 @@ def _find_compute(case: Case, bound: BoundBy) -> Found:
     again = case.steps.interruptions.of_kind("recompile")
     compiling_frac = measure_stalls(case, again, read_column(case.steps.rows, "duration_ns"))
     compiling_ns = compiling_frac * case.steps.mean_ns if compiling_frac >= BOUND_FRAC else None
-    computing = say("bound", "computing", part=_of_step(case, *COMPUTING), compiling_ns=compiling_ns, noun=case.steps.noun)
+    computing = say(
+        "bound", "computing", part=_of_step(case, *COMPUTING), compiling_ns=compiling_ns, noun=case.steps.noun
+    )
     figures: dict[str, object] = {"computing": computing, "wait_ns": wait_ns, "wait_frac": wait_frac}
     if not wait_ns and case.loading.loader is None:
         return "compute", figures

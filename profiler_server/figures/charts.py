@@ -242,7 +242,6 @@ def _number_duplicates(labels: Sequence[str]) -> list[str]:
 
 
 def build_bars(slices: Sequence[Slice], axes: Axes | None = None) -> Figure:
-    """Return a figure of horizontal bars, the first on top, each with its text at its end."""
     axes = axes or Axes(x_title="")
     scale, unit = _scale(axes, max((s.value for s in slices), default=0.0))
     bars = {
@@ -351,7 +350,6 @@ def _scale(axes: Axes, peak: float) -> tuple[float, str]:
 
 
 def color_of(category: str) -> str:
-    """Return the light colour of a category of PALETTE or NEUTRALS."""
     return (NEUTRALS.get(category) or PALETTE[category])[0]
 
 

@@ -36,7 +36,6 @@ def find_address(endpoint: str) -> str:
 
 
 def check_installed() -> None:
-    """Raise UsageError if OpenTelemetry is not installed."""
     try:
         import opentelemetry.exporter.otlp.proto.http.metric_exporter
         import opentelemetry.sdk.metrics  # noqa: F401

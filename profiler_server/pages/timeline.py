@@ -146,7 +146,6 @@ def _show_failure(page: TimelinePage, rank: RankRun, error: Exception, advice: s
 
 
 def _open_step(page: TimelinePage, rank: RankRun, asked: str) -> TimelinePage:
-    """Return the page opened at the step `asked` of the URL, or with a notice if the rank recorded no such step."""
     if not asked:
         return page
     span = _find_step(rank, int(asked)) if asked.isascii() and asked.isdigit() and len(asked) <= 15 else None
@@ -242,7 +241,6 @@ def _count_phased(rank: RankRun) -> tuple[Stat, ...]:
 
 
 def _read_operators(rank: RankRun) -> tuple[OperatorRow, ...]:
-    """Return the operators, with the figures of the Operators page; empty if they cannot be read."""
     try:
         return summarize_operators(rank)
     except (TableMissingError, TableBrokenError):

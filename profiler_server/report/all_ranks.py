@@ -67,7 +67,6 @@ def report_end(end: End | None) -> dict[str, Any] | None:
 
 
 def report_attempts(run: Run) -> list[dict[str, Any]]:
-    """Return the attempts of the run's job, by number; empty for a job that was started once."""
     return [
         {
             "attempt": line.number,
@@ -185,7 +184,6 @@ def _list_latest(verdict: RankVerdict, comparison: RankComparison) -> dict[str, 
 
 
 def report_slow_call(run: Run) -> dict[str, Any] | None:
-    """Return the collective that took much longer than the others of its group would; None if there is none."""
     with Edge(lambda error: None):  # the judgement reads the same data, and warns
         ranks = summarize_ranks(run)
         if (call := find_slow_call(ranks)) is not None:

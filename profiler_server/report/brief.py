@@ -44,7 +44,6 @@ def write_brief(run: Run, rank: int | None = None) -> list[str]:
 
 
 def _say_requests(rank: RankRun) -> str:
-    """Return a line on the latency of requests; "" without requests, or if they cannot be read."""
     found = attempt(lambda: summarize_requests(rank))
     return f"{format_number_of(found.count, 'request')}: {say_latency(found)}." if found is not None else ""
 
@@ -80,7 +79,6 @@ _LINE = re.compile(r"\.py:\d")
 
 
 def measure_step(rank: RankRun) -> float | None:
-    """Return the length of a rank's mean step in ns; None if the rank has no steps, or if these cannot be read."""
     with contextlib.suppress(RunError):
         times = summarize_steps(read_step_rows(rank).steps).duration_ns
         return None if times is None else times.mean

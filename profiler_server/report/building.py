@@ -306,7 +306,6 @@ def _report_diagnosis(run: Run, ranks: Sequence[int], warnings: list[str]) -> di
 
 
 def report_history(since: str, change: LevelChange) -> dict[str, Any]:
-    """Return a lasting change of step time as plain data. `since` names the first run after the change."""
     return {"since": since, **spell_out(change)}
 
 

@@ -77,7 +77,6 @@ def render_markdown(verdict: Verdict) -> str:
 
 
 def list_lines(verdict: Verdict) -> list[str]:
-    """Return the reason, the pairs of runs, the changed parts of the step, and the cautions, one line each."""
     pairs = [f"{name}: {base}, {new}, {change}" for name, base, new, change in _list_pairs(verdict)]
     parts = [f"{name}: {change}" for name, change in _list_parts(verdict)]
     return [verdict.reason, *pairs, *parts, *verdict.cautions]

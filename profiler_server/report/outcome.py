@@ -11,19 +11,16 @@ from profiler_server.report.schema import spell_out
 
 
 def report_outcome(earlier: Run | None, run: Run) -> dict[str, Any] | None:
-    """Return the changes since the run `earlier`, and the outcome of its advice; None if neither is known."""
     if earlier is None or (described := describe_outcome(find_outcome(earlier, run))) is None:
         return None
     return {"earlier": earlier.path.absolute().name, **described}
 
 
 def list_outcome_lines(outcome: dict[str, Any] | None) -> list[str]:
-    """Return the sentences of a report's outcome, each with the name of the earlier run; empty without an outcome."""
     return [f"Since {outcome['earlier']}: {line}" for line in outcome["sentences"]] if outcome is not None else []
 
 
 def describe_outcome(found: Outcome | None) -> dict[str, Any] | None:
-    """Return the outcome as plain data, with times in whole ns; None if `found` is None."""
     if found is None:
         return None
     described: dict[str, Any] = {

@@ -106,7 +106,6 @@ def _diagnose(run: Run, rank: int | None) -> Diagnosis | None:
 
 
 def render_history(history: dict[str, Any] | None) -> str:
-    """Return a sentence on the last lasting change of step time among runs of the script; "" if `history` is None."""
     if history is None:
         return ""
     word = "slower" if history["change_frac"] > 0 else "faster"
@@ -242,7 +241,6 @@ def _render_attempts(run: Run, verdict: str) -> str:
 
 
 def _render_comparison(run: Run) -> str:
-    """Return lines on the rank that comes last, on who waits for whom, and on slow collectives; "" for one rank."""
     lines: list[str] = []
     with Edge(lambda error: lines.append(f"The ranks cannot be compared: {type(error).__name__}: {error}"[:200])):
         ranks = summarize_ranks(run)
@@ -262,7 +260,6 @@ def _render_evaluation(rank: dict[str, Any], run: Run) -> list[str]:
 
 
 def _render_requests(rank: RankRun, noun: str) -> list[str]:
-    """Return lines on the latency of requests, and of the calls in them and on other threads."""
     lines: list[str] = []
     with Edge(lambda error: None):  # a warning of the report says why
         found, others = summarize_requests(rank), summarize_other_calls(rank)

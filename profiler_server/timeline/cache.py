@@ -182,14 +182,12 @@ class TimelineCache:
         _remove_damaged(timeline.folder, error)
 
     def _find_built(self, rank: RankRun) -> bool:
-        """Return whether a cache of the rank's current tables exists, so that opening builds nothing."""
         stamp = find_stamp(rank, FORMAT_VERSION)
         if self.find(rank, stamp):
             return True
         return any((root / stamp / INDEX_FILE).is_file() for root in list_roots(rank, CACHE_FOLDER))
 
     def find_progress(self, rank: RankRun) -> float | None:
-        """Return the progress of building, 0 to 1; None if no build is running."""
         with self._lock:
             found = [share for (folder, _), share in self._progress.items() if folder == str(rank.folder)]
         return max(found) if found else None

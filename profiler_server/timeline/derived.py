@@ -289,7 +289,6 @@ def read_derived(
 
 
 def read_derived_batches(folder: Path, rows: Sequence[int], first_sid: int) -> Iterator[Batch]:
-    """Yield the derived slices as batches of a timeline, numbered from `first_sid`."""
     for first, raw in read_derived(folder, rows):
         yield as_batch(raw, first_sid + first)
 

@@ -175,7 +175,6 @@ class SliceDetails:
 
 
 def describe_slice(timeline: Timeline, sid: int) -> SliceDetails | None:
-    """Return the details of a slice; None if no slice has this number. Raises RunError."""
     derived = sid >= timeline.index.table_rows
     own_number = sid - timeline.index.table_rows
     row = (

@@ -109,7 +109,6 @@ class DeviceWork:
 
 
 def device_tracks(rows: Sequence[int], first_track: int) -> tuple[Track, ...]:
-    """Return one track for each of `rows`, which are the indexes in `DEVICE_ROWS` that have slices."""
     return tuple(
         Track(first_track + row, "device", DEVICE_ROWS[row].name, GROUP_DEVICE, FIRST_ORDER + row)
         for row in sorted(rows)

@@ -152,7 +152,6 @@ class LaneFile(ColumnFile):
         return first, last
 
     def find_slice(self, lane: int, start: int, number: int) -> int | None:
-        """Return the row of the raw file with this start and slice number; None without one."""
         first, last = self.find_start(lane, start), self.find_start(lane, start + 1)
         found = np.flatnonzero(self.read(lane, _ID, first, last) == number)
         return first + int(found[0]) if found.size else None

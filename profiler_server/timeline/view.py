@@ -125,7 +125,6 @@ def view_record(record: Any) -> Any:
 
 
 def view_clock(clock: RankClock) -> Json:
-    """Return the parameters that convert the times of a rank to the clock of the first rank."""
     return {name: value for name, value in view_record(clock).items() if name != "lack"}
 
 

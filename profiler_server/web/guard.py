@@ -69,7 +69,6 @@ SECURITY_HEADERS = {
 
 
 def is_loopback(scope: Scope) -> bool:
-    """Return whether a request comes from this machine."""
     client = scope.get("client")
     return client is not None and is_loopback_host(client[0])
 

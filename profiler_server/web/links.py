@@ -73,7 +73,6 @@ def quote_id(run_id: str) -> str:
 
 
 def encode_query(query: Mapping[str, QueryValue]) -> str:
-    """Return `?a=1&b=2`, empty if no value is set."""
     given = [(name, _to_text(value)) for name, value in query.items() if value is not None]
     return "?" + urlencode(given) if given else ""
 

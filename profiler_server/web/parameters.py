@@ -48,7 +48,6 @@ def _list_names(dependant: Dependant) -> set[str]:
 
 
 def check_page(page: int, pages: int) -> None:
-    """Raise BadQueryError for a page past the last one."""
     if page > pages:
         raise BadQueryError(f"page={page} is past the end: there {'are' if pages > 1 else 'is'} {pages:,} in all")
 

@@ -134,7 +134,6 @@ def _run(settings: Settings, listener: socket.socket) -> None:
 
 
 def check_base_dir(settings: Settings) -> None:
-    """Raise UsageError if the base directory is missing or cannot be listed."""
     base = settings.base_dir
     try:
         next(base.iterdir(), None)
@@ -149,7 +148,6 @@ def check_base_dir(settings: Settings) -> None:
 
 
 def check_telemetry(settings: Settings) -> None:
-    """Raise UsageError if the metrics address is invalid or OpenTelemetry is missing."""
     if settings.otlp_endpoint:
         telemetry.find_address(settings.otlp_endpoint)
         telemetry.check_installed()
@@ -172,7 +170,6 @@ def open_socket(settings: Settings) -> socket.socket:
 
 
 def find_free_port(settings: Settings) -> int:
-    """Return a free port above the wanted port; else any free port, or 0 if none is found."""
     wanted = (*range(settings.port + 1, min(settings.port + PORTS_TRIED, 65536)), 0)
     return next((found for port in wanted if (found := _probe(settings.host, port))), 0)
 
@@ -186,7 +183,6 @@ def _probe(host: str, port: int) -> int | None:
 
 
 def with_free_port(settings: Settings) -> Settings:
-    """Return the settings, with a free port if the wanted port cannot be bound."""
     try:
         _listen(settings.host, settings.port).close()
     except OSError:
@@ -195,7 +191,6 @@ def with_free_port(settings: Settings) -> Settings:
 
 
 def describe_address(settings: Settings, port: int) -> str:
-    """Return the URL to open in a browser on this machine."""
     host = "127.0.0.1" if settings.host in WILDCARD_HOSTS else settings.host
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 

@@ -48,7 +48,6 @@ class PageSet:
 
 
 def find_pages(package: ModuleType) -> PageSet:
-    """Find every module of a package that declares a PAGE."""
     room = search_room(package, "PAGE")
     pages: list[Page] = [replace(module.PAGE, ask=find_asking(module)) for module in room.modules]
     return PageSet(tuple(sorted(pages, key=lambda page: (page.order, page.slug))), room.broken)

@@ -146,7 +146,6 @@ class Outcomes:
         return OutcomeView(earlier, pending=True) if work is not None else None
 
     def explain(self, before: str, after: str) -> Turn:
-        """Return what changed between two runs, given by their ids."""
         try:
             return self._turned(self._catalog.open(before), self._catalog.open(after))
         except RunError as error:

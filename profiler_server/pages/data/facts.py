@@ -75,7 +75,6 @@ class StepWaits:
 
     @property
     def wait_frac(self) -> float:
-        """Return the share of the mean step that is data wait."""
         return self._share(self.data_wait_ns)
 
     @property
@@ -170,7 +169,6 @@ class PipelineFacts:
 
     @cached_property
     def own_rows(self) -> pa.Table:
-        """Return the rows of the stages that the user's script names."""
         return select_own(self._all_rows)
 
     @cached_property
@@ -215,7 +213,6 @@ class PipelineFacts:
 
     @cached_property
     def readings(self) -> tuple[Reading, ...]:
-        """Return sentences on the state of the queues, and on the stage that limits the steps."""
         host, device = self._find_queue(HOST_QUEUE), self._find_queue(DEVICE_QUEUE)
         pipeline = Pipeline(host, device, self.waits.wait_frac, self.readiness, self.bottleneck)
         limits = [] if self.own_bottleneck is None else [read_bottleneck(self.own_bottleneck)]

@@ -28,7 +28,6 @@ from profiler_server.widgets import Stat
 
 
 def chart_depths(samples: pa.Table, key: QueueKey, chart_id: str) -> Chart:
-    """Return a chart of the depth of queue `key` at each request. Requests that found the queue empty are marked."""
     trace = trace_over_time(samples, key)
     seconds = trace.starts_ns / 1e9
     empty = trace.depths == 0

@@ -168,7 +168,6 @@ class WorkerBar:
 
 
 def build_own_replicas(facts: PipelineFacts) -> tuple[WorkerBar, ...]:
-    """Return a bar for each replica of the user's own stages. The replica with the most wall time fills its bar."""
     rows = []
     for stage in facts.own_stages:
         of_stage = facts.own_rows.filter(pc.equal(facts.own_rows["stage"].cast(pa.string()), stage.name))
@@ -239,7 +238,6 @@ class ProcessingView:
 
 
 def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
-    """Return the content of the tab. `open_queue` is the queue whose chart is open. Raises as `RankRun.table` does."""
     replicas = [row for row in summarize_replicas(facts.chosen_rows) if row.replica >= 0]
     longest = max((row.wall_ns for row in replicas), default=0) or 1
     bars = [_build_worker(row, longest, f"Worker {row.replica}", row.replica) for row in replicas]
@@ -312,7 +310,6 @@ def _count_replicas(stage: OwnStage) -> str:
 
 
 def list_arguments(loader: Loader) -> tuple[tuple[str, str], ...]:
-    """Return the arguments of a DataLoader, as name and value. For a watched iterable, return its name and length."""
     iterable = (
         "IterableDataset: every worker yields every sample, unless __iter__ splits them by get_worker_info()"
         if loader.style == "iterable"

@@ -64,7 +64,6 @@ class DeviceMeasures:
 
 @derived(file="device-measures")
 def measure_devices(rank: RankRun) -> tuple[DeviceMeasures, ...]:
-    """Return the figures of each device that did any work, in order of its number; empty without device work."""
     work = read_device_work(rank)
     if work is None or not len(work):
         return ()
@@ -159,7 +158,6 @@ def _label_streams(rank: RankRun) -> dict[int, str]:
 
 
 def _list_facts(summary: DeviceSummary, overlap: float | None) -> tuple[Stat, ...]:
-    """Return the shares that the trace gives; a share that it lacks is left out."""
     facts = (
         ("Utilisation", summary.utilization_frac, "of the steps a kernel runs; copies do not count"),
         ("SM efficiency", summary.sm_efficiency_frac, "estimated from the blocks per multiprocessor"),

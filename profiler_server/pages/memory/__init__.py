@@ -79,7 +79,6 @@ def _read_samples(rank: RankRun, steps: StepRange | None) -> Resources | Notice:
 
 
 def explain_no_gpu(rank: RankRun) -> Notice:
-    """Return a notice on why there are no GPU figures: a GPU was not sampled, or the run saw none."""
     signal = next((entry for entry in rank.manifest.signals if entry.name == "gpu"), None)
     if signal is not None:
         return Notice("off", "The GPU was not sampled", signal.reason, "pip install nvidia-ml-py")

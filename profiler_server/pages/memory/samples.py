@@ -57,7 +57,6 @@ class Look:
 
 
 def draw_series(look: Look, drawn: Sequence[Drawn], x_title: str) -> Chart:
-    """Return a chart of series over the steps. Its table has the means over equal sections of the x axis."""
     first = min(float(entry.series.x[0]) for entry in drawn)
     last = max(float(entry.series.x[-1]) for entry in drawn)
     lines = [
@@ -142,7 +141,6 @@ _CAUSES = {"power": "power limit", "heat": "too hot", "other": "hardware slowdow
 
 
 def view_gpus(manifest: RankManifest, resources: Resources) -> GpuView | None:
-    """Return the table and charts of the GPU samples; None if no GPU was sampled."""
     sources = [entry.source for name in METRICS for entry in resources.pick(name, "gpu ")]
     if not sources:
         return None
@@ -205,7 +203,6 @@ class HostView:
 
 
 def view_host(manifest: RankManifest, resources: Resources) -> HostView:
-    """Return sentences, figures and charts of the host samples."""
     cores = _group(resources, "cpu_cores")
     memory = _group(resources, "memory_bytes")
     usable = manifest.usable_cores or float(manifest.cpu_count or 0)
@@ -220,7 +217,6 @@ def view_host(manifest: RankManifest, resources: Resources) -> HostView:
 
 
 def _group(resources: Resources, metric: str) -> Mapping[str, Series]:
-    """Return the series of `metric` of the process, of the workers (their sum) and of the machine, each if sampled."""
     found = {
         "process": resources.find("process", metric),
         "workers": sum_series(resources.pick(metric, "worker "), "workers"),
@@ -230,7 +226,6 @@ def _group(resources: Resources, metric: str) -> Mapping[str, Series]:
 
 
 def describe_cores(cores: Mapping[str, Series], usable: float, workers: int) -> str:
-    """Return text on the cores that training, workers and other programs used, and whether all cores were in use."""
     if "process" not in cores:
         return "The use of the processors was not sampled in these steps."
     used = [f"the main process used {_cores(cores['process'].mean)}"]

@@ -91,7 +91,6 @@ class OperatorsContext:
 
 
 def build(request: PageRequest) -> OperatorsContext:
-    """Build the page. If the chosen group of rows cannot be read or summed, a notice says why; the tabs remain."""
     state = parse_state(request.query, SORTABLE, request.steps)
     try:
         return _build(request.rank_run, state)

@@ -40,7 +40,6 @@ class _Part:
 
 
 def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None:
-    """Return a pie or bars of the times in `group`; None if all are 0. `nouns` is the plural noun for its rows."""
     if state.group == "modules":
         group = _cut_modules(group)
     parts = _largest(group, GROUPS[state.group].name, time_column(group, state.group))
@@ -84,7 +83,6 @@ def _build_slice(part: _Part, name: str, state: PageState) -> Slice:
 
 
 def _describe_covered(known: int, nouns: str) -> str:
-    """Return text on which rows the chart covers. `known` is the number of rows with a name."""
     if known == 1:
         return f"the only {nouns.removesuffix('s')}"
     if known <= TOP:
@@ -146,7 +144,6 @@ _COLORS = {"compute": "compute", "memory": "copy"}
 
 
 def build_roofline_chart(rank: RankRun, group: GroupTable) -> Chart | None:
-    """Draw the operators whose floating-point operations are known, longest first; None if there are none."""
     rows = group.rows.filter(pc.greater(group.rows["flops"], 0.0)).sort_by([("time_ns", "descending")])
     shown = rows.slice(0, POINTS).to_pylist()
     if not shown:
@@ -169,7 +166,6 @@ def build_roofline_chart(rank: RankRun, group: GroupTable) -> Chart | None:
 
 
 def explain_roof(rank: RankRun, group: GroupTable) -> str:
-    """Return sentences on which roofs (peak rates of the device) are drawn and their source, or on why none is."""
     covered = format_share(pc.sum(group.rows["share_frac"]).as_py() or 0.0)
     side = "device" if group.measure == "device" else "host"
     counted = (
@@ -180,7 +176,6 @@ def explain_roof(rank: RankRun, group: GroupTable) -> str:
 
 
 def explain_nothing(rank: RankRun) -> Notice:
-    """Return a notice on why the roofline has no operator: no recorded shapes, or no formula for the operators."""
     shapes = rank.table("operators", ("input_shapes",))["input_shapes"]
     if shapes.null_count == len(shapes):
         reason = "Operations and bytes follow from the shapes of inputs. This trace was taken without shapes."
@@ -261,7 +256,6 @@ class ModuleTree:
 
 
 def build_tree(rank: RankRun, state: PageState) -> ModuleTree | None:
-    """Build the tree for the tab Modules; None on every other tab, or if no module contains another module."""
     if state.group != "modules":
         return None
     nodes = build_module_tree(rank, state.steps)

@@ -109,7 +109,6 @@ _ROOFLINE = (
 
 
 def list_columns(group: str, measure: Measure) -> tuple[Column, ...]:
-    """Return the columns of a group from left to right. `measure` chooses device times or host times."""
     times = _DEVICE if measure == "device" else _HOST
     if group == "types":
         return (Column("type", "Type", "name"), Column("operators", "Operators", "count"), _CALLS, *times)
@@ -175,7 +174,6 @@ class OperatorDetail:
 
 
 def read_operator_detail(rank: RankRun, name: str, measure: Measure, steps: StepRange | None) -> OperatorDetail:
-    """Sum the operator `name` by input shape and by step, over `steps` (None: all). Raises as `RankRun.table` does."""
     keys = ("input_shapes", "input_dtypes", "call_stack")
     rows = within_steps(read_operators(rank, keys), steps)
     rows = rows.filter(pc.equal(rows["name"], name))
@@ -314,7 +312,6 @@ class RowBuilder:
         return rows
 
     def _build_cells(self, values: Mapping[str, Any]) -> tuple[Cell, ...]:
-        """Return the cells of a row. The cell of a column that does not apply to the row is blank."""
         return tuple(
             build_cell(column, values[column.name], self.top_share_frac, values.get(_SHORT))
             if column.name in values

@@ -62,7 +62,6 @@ class PageState:
 
 
 def default_sort(group: str) -> tuple[str, bool]:
-    """Return the default sort column of a group, and whether the default order is descending."""
     column = DEFAULT_SORT.get(group)
     return (column, False) if column else ("share_frac", True)
 

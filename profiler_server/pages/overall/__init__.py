@@ -54,12 +54,15 @@ from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, build
 from profiler_server.pages.overall.cards import (
     DataCard,
     OperatorsCard,
+    StartCard,
     StepsCard,
     TimelineCard,
     build_operators_card,
     build_steps_card,
     build_timeline_card,
+    list_useful_stats,
     read_data_card,
+    read_start_card,
 )
 from profiler_server.pages.overall.facts import (
     Fact,
@@ -69,8 +72,6 @@ from profiler_server.pages.overall.facts import (
     list_trace_facts,
     read_used_devices,
 )
-from profiler_server.pages.overall.start_up import StartCard, read_start_card
-from profiler_server.pages.overall.useful import list_useful_stats
 from profiler_server.widgets import Part, Stat
 
 T = TypeVar("T")
@@ -142,7 +143,6 @@ class Steps:
 
 
 def build(request: PageRequest) -> OverallPage:
-    """Build the page. A section that cannot be read shows the reason instead of its content."""
     rank, whole = request.chosen_steps, request.rank_run
     read = build_panel("The steps cannot be read", lambda: _read_steps(rank))
 
@@ -188,7 +188,6 @@ def _name_attempt(request: PageRequest, path: Path) -> str:
 
 
 def build_panel(title: str, make: Callable[[], T | Notice]) -> Panel[T]:
-    """Return the section that `make` builds. If `make` fails, the section is a notice with the title `title`."""
     return Panel(*build_part(title, make))
 
 
@@ -237,7 +236,6 @@ def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
 
 
 def _describe_requests(rank: RankRun) -> Stat | None:
-    """Return the median latency of requests with their rate; None without a request."""
     found = summarize_requests(rank)
     if found is None or found.duration_ns is None:
         return None
@@ -252,7 +250,6 @@ def _describe_rate(rate: float | None, noun: str) -> Stat | None:
 
 
 def _describe_device(rank: RankRun) -> Stat | None:
-    """Return the share of time in which the device was busy; None if it is not known, or its table is damaged."""
     if rank.status("job_operations").state == "there":
         return None  # its trace does not name the device
     if not rank.manifest.devices and rank.status("kernels").state != "there":
@@ -311,7 +308,6 @@ _MOST_TRIGGERS = 5
 
 
 def _describe_modes(steps: Steps, manifest: RankManifest) -> str:
-    """Return sentences on which steps the mean covers, and on the mode (light or detailed) that recorded them."""
     selection = select_steps(steps.table)
     kept, noun = int(selection.kept.sum()), steps.noun
     of = f"{format_count(kept)} of " if kept < steps.summary.count else ""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,16 +13,23 @@ from collector.format.run import RankRun
 from collector.format.steps import select_steps, summarize_steps
 from profiler_server.analysis.data.queues import read_queues, sum_queues
 from profiler_server.analysis.data.stages import select_own, share_steps, sum_stages, summarize_own
+from profiler_server.analysis.operators.mfu import measure_mfu
 from profiler_server.analysis.operators.operators import TypeRow, summarize_operators, summarize_types
 from profiler_server.analysis.steps.outliers import list_outliers
+from profiler_server.analysis.steps.start_up import measure_start_up
 from profiler_server.analysis.steps.step_figures import find_beyond
+from profiler_server.analysis.steps.tokens import measure_tokens
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck, read_limit
 from profiler_server.diagnosis.limits.steps import LEAST_USUAL
 from profiler_server.diagnosis.readings import read_watched
+from profiler_server.diagnosis.start_sentences import is_worth_a_bar, say_basis, say_since
+from profiler_server.diagnosis.use_sentences import say_tokens, say_use
 from profiler_server.facts.loading import Bottleneck
 from profiler_server.facts.pipeline import QueueSummary, StageSummary
 from profiler_server.facts.results import OperatorRow
+from profiler_server.facts.start_up import CAUSES, Cause
 from profiler_server.figures import Axes, Chart, Line, Slice, build_lines, build_pie
+from profiler_server.figures.strips import Bar, percent
 from profiler_server.format import (
     fill_in,
     form_plural,
@@ -33,8 +41,8 @@ from profiler_server.format import (
     format_steps,
     say_cut,
 )
-from profiler_server.page import DATA_REMEDY, Notice, explain_absence
-from profiler_server.widgets import Stat
+from profiler_server.page import DATA_REMEDY, Notice, build_part, explain_absence
+from profiler_server.widgets import Part, Stat, build_parts
 
 TYPES_SHOWN = 7
 OPERATORS_SHOWN = 5
@@ -92,7 +100,6 @@ def build_steps_card(steps: pa.Table, noun: str) -> StepsCard:
 
 
 def build_operators_card(rank: RankRun) -> OperatorsCard:
-    """Return the card with the self time of each operator type. Raises TableBrokenError or NewerSchemaError."""
     types, operators = summarize_types(rank), summarize_operators(rank)
     on_device = any(row.device_self_ns for row in types)
     measure = "device self time" if on_device else "host self time"
@@ -122,7 +129,6 @@ def _slice_types(types: Sequence[TypeRow], on_device: bool) -> list[Slice]:
 
 
 def build_timeline_card(rank: RankRun) -> TimelineCard:
-    """Return the card with totals of the detailed windows. Raises TableBrokenError or NewerSchemaError."""
     operators = summarize_operators(rank)
     kinds = (
         rank.table("tracks", ("kind",)).column("kind").cast(pa.string())
@@ -143,6 +149,65 @@ def build_timeline_card(rank: RankRun) -> TimelineCard:
         ),
         covered=f"{fill_in('{nouns}' if several else '{noun}')} {format_runs(windows)}" if windows else "",
     )
+
+
+def list_useful_stats(rank: RankRun, steps: pa.Table, noun: str) -> Iterator[Stat]:
+    tokens, _ = build_part("The tokens cannot be counted", lambda: measure_tokens(rank, steps))
+    if tokens is not None:
+        yield Stat("Useful tokens", format_share(tokens.real_frac), say_tokens(tokens, noun), None)
+    use, _ = build_part("The utilisation cannot be read", lambda: measure_mfu(rank))
+    if use is not None and use.frac is not None:
+        yield Stat("MFU", format_share(use.frac), say_use(use, noun), "operators")
+
+
+_COLORS: dict[Cause, str] = {
+    "before": "host",
+    "imports": "host",
+    "recording": "host",
+    "data": "data",
+    "weights": "optimizer",
+    "setup": "communication",
+    "compile": "overlap",
+    "first_batch": "data",
+    "script": "copy",
+    "unseen": "idle",
+    "step": "compute",
+}
+
+
+@dataclass(frozen=True)
+class StartCard:
+    """The time to the first step as a bar of its parts. `sentence` says from when on it counts and how sure it is.
+
+    `rows` has each part with the user's line that takes most of it, as place and text; "" if unknown.
+    """
+
+    noun: str
+    total: str
+    bars: tuple[Bar, ...]
+    rows: tuple[tuple[Part, str], ...]
+    sentence: str
+
+
+def read_start_card(rank: RankRun) -> StartCard | None:
+    """Return the card; None if the time is short, unknown, or cannot be read."""
+    start, _ = build_part("The time to the first step cannot be read", lambda: measure_start_up(rank))
+    if start is None or not is_worth_a_bar(start):
+        return None
+    since, whole_ns = say_since(start), start.total_ns
+    words = [(fill_in(part.label), _COLORS[part.cause], fill_in(CAUSES[part.cause][1])) for part in start.parts]
+    parts = build_parts(words, [part.duration_ns for part in start.parts], whole_ns)
+    begins = accumulate((part.duration_ns for part in start.parts), initial=0)
+    bars = (
+        Bar(
+            percent(begin, whole_ns), percent(part.duration_ns, whole_ns), row.color, "", f"{row.label}: {row.duration}"
+        )
+        for begin, part, row in zip(begins, start.parts, parts, strict=False)
+    )
+    lines = (f"{part.place}, {part.line}" if part.line else part.place for part in start.parts)
+    sentence = f"{since[:1].upper()}{since[1:]}. {say_basis(start)}"
+    rows = tuple(zip(parts, lines, strict=True))
+    return StartCard(start.noun, format_duration(whole_ns), tuple(bars), rows, sentence)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,6 @@ def list_facts(
 
 
 def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
-    """Yield a fact on compilations by torch.compile, and a fact on the longest interruptions of the training."""
     compiled = summarize_compiles(rank)
     texts = [
         _describe_compiles(compiled[kind], noun)
@@ -65,7 +64,6 @@ def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
 
 
 def list_trace_facts(rank: RankRun) -> Iterator[Fact]:
-    """Yield a fact on the data that an imported trace lacks, or that it is complete; nothing if neither is known."""
     found = read_completeness(rank.manifest.facts)
     if found is not None:
         yield Fact("Trace", say_completeness(found))
@@ -92,7 +90,6 @@ def _describe_held(entry: HeldSum) -> str:
 
 
 def read_used_devices(rank: RankRun) -> frozenset[int]:
-    """Return the indexes of the devices on which kernels ran; empty if no kernels were recorded."""
     try:
         return frozenset(rank.table("kernels", ("device",))["device"].unique().to_pylist()) - {None}
     except RunError:

@@ -21,7 +21,7 @@ from profiler_server.facts.ranks import MOST_RANKS, Compared, Example, JobFacts,
 from profiler_server.figures import Chart
 from profiler_server.format import format_number_of
 from profiler_server.notice import Notice, Page
-from profiler_server.pages.ranks.head import Stat, WhatIfView, list_stats, view_what_if
+from profiler_server.pages.ranks.head import WhatIfView, list_stats, view_what_if
 from profiler_server.pages.ranks.pictures import StepMap, build_charts, build_map, choose_figure
 from profiler_server.pages.ranks.tables import (
     CollectiveTable,
@@ -31,6 +31,7 @@ from profiler_server.pages.ranks.tables import (
     order_ranks,
     view_collectives,
 )
+from profiler_server.widgets import Stat
 
 IMPORT = "stepscope import a-folder-of-traces --summary-base-dir runs"
 _LATER = "When all ranks are read, this page shows which of them holds the others up."

@@ -14,6 +14,7 @@ from profiler_server.diagnosis.limits.stragglers import LEAST_LOSS_FRAC
 from profiler_server.facts.job import BETWEEN, LateRank
 from profiler_server.facts.ranks import Compared, JobSlowdown, RankFigures, find_noun
 from profiler_server.format import ABSENT, format_count, format_duration, format_number_of, format_share
+from profiler_server.widgets import Stat
 
 MOST_ROWS = 8
 """The most ranks and operations listed, the worst first."""
@@ -24,15 +25,6 @@ _COMMUNICATION = "communication"
 """The entry of `by_operation` for communication, if ranks meet once in a step."""
 _OTHER_LABELS = {BETWEEN: "Between steps"}
 Key = TypeVar("Key", int, str)
-
-
-@dataclass(frozen=True)
-class Stat:
-    """One figure at the head of the page. `note` is its meaning."""
-
-    label: str
-    value: str
-    note: str
 
 
 def list_stats(world_size: int, ranks: Sequence[RankFigures], found: Compared) -> tuple[Stat, ...]:
@@ -117,7 +109,6 @@ class WhatIfView:
 
 
 def view_what_if(found: JobSlowdown | None) -> WhatIfView | None:
-    """Return the panel on the cost of differences between ranks; None if `found` is None, as for one rank."""
     if found is None:
         return None
     if found.slowdown is None:
@@ -135,9 +126,6 @@ def view_what_if(found: JobSlowdown | None) -> WhatIfView | None:
 
 
 def say_slowdown(found: JobSlowdown) -> str:
-    """Return sentences on how much of the step the differences between ranks cost, and on the rank whose lateness costs
-    most; "" without figures.
-    """
     if found.slowdown is None or found.waste_frac is None:
         return ""
     if found.waste_frac < LEAST_LOSS_FRAC:

@@ -13,6 +13,7 @@ from profiler_server.facts.machine import DeviceTimes
 from profiler_server.facts.ranks import RankFigures, RankGrid, find_noun
 from profiler_server.figures import Axes, Chart, Figure, Heat, Stack, build_heat, build_stack
 from profiler_server.format import format_bytes, format_duration, format_number_of, format_rate, format_share
+from profiler_server.widgets import Link
 
 DEVICE_PARTS: Mapping[str, tuple[str, str]] = {
     "computation_ns": ("Computation", "compute"),
@@ -23,7 +24,6 @@ DEVICE_PARTS: Mapping[str, tuple[str, str]] = {
 
 
 def build_charts(ranks: Sequence[RankFigures], devices: Mapping[int, DeviceTimes]) -> tuple[Chart, ...]:
-    """Return charts of the ranks with steps, empty if no rank has any. `devices` maps a rank to its device times."""
     known = [rank for rank in ranks if rank.steps]
     if not known:
         return ()
@@ -78,23 +78,14 @@ def _draw_bars(stack: Stack) -> Figure:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A figure that the map can show: its key in `?map=`, and its label."""
-
-    key: str
-    label: str
-
-
-@dataclass(frozen=True)
 class StepMap:
     """A map of one figure, with a row for each shown rank. `data` has the values of the cells for hovering, -1 for
     none.
 
-    If the figure `chosen` was not recorded, `heat` is None, and `caption` says so."""
+    If the chosen figure was not recorded, `heat` is None, and `caption` says so."""
 
     title: str
-    choices: tuple[Choice, ...]
-    chosen: str
+    choices: tuple[Link, ...]
     heat: Heat | None
     caption: str
     data: dict[str, Any]
@@ -150,15 +141,15 @@ def choose_figure(query: Mapping[str, str]) -> str:
 
 def build_map(grid: RankGrid | None, chosen: str, noun: str, shown: int, ranks: int) -> StepMap:
     figure = FIGURES[chosen]
-    choices = tuple(Choice(key, entry.label) for key, entry in FIGURES.items())
+    choices = tuple(Link(entry.label, {"map": key}, key == chosen) for key, entry in FIGURES.items())
     title = f"{figure.label}, {noun} by {noun}"
     if grid is None:
-        return StepMap(title, choices, chosen, None, f"{figure.what}: not recorded for these ranks.", {})
+        return StepMap(title, choices, None, f"{figure.what}: not recorded for these ranks.", {})
     heat = build_heat(grid.first, [str(rank) for rank in grid.ranks], grid.values)
     caption = _describe(figure, grid, heat, noun)
     if shown < ranks:
         caption += f" Shown are {shown:,} of {ranks:,} ranks, those of the table below in its order."
-    return StepMap(title, choices, chosen, heat, caption, _list_cells(figure, grid, noun))
+    return StepMap(title, choices, heat, caption, _list_cells(figure, grid, noun))
 
 
 def _describe(figure: _Figure, grid: RankGrid, heat: Heat, noun: str) -> str:

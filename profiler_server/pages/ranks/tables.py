@@ -16,7 +16,6 @@ from profiler_server.format import (
     format_count,
     format_duration,
     format_share,
-    shorten_middle,
 )
 
 ROWS_PER_PAGE = 128
@@ -57,28 +56,20 @@ class RankRow:
     """One rank, in figures of its mean step. `own_frac` is its own work divided by the longest own work of all ranks.
     `behind` is its own work less the median own work of the other ranks, as a share of the step.
 
-    `blame` is the most by which the mean step would shorten if only this rank were in time. `last` is the share of
-    steps in which this rank came last. `computation`, `exposed` and `idle` are shares of the time of its device.
+    `blame_ns` is the most by which the mean step would shorten if only this rank were in time. `last_frac` is the share
+    of steps in which this rank came last. Both are None if unknown. `device` has shares of the time of its device by
+    sort column.
     """
 
-    rank: int
-    host: str
-    steps: str
-    step: str
-    own: str
+    figures: RankFigures
+    own_ns: float
     own_frac: float
     behind: str
-    blame: str
-    last: str
-    data_wait: str
-    communication: str
-    computation: str
-    exposed: str
-    idle: str
-    state: str
+    blame_ns: float | None
+    last_frac: float | None
+    device: Mapping[str, float | None]
     is_slowest: bool
     is_behind: bool
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -146,7 +137,6 @@ def _find_key(name: str, verdict: RankVerdict, devices: Mapping[int, DeviceTimes
 
 
 def _measure_share(device: DeviceTimes | None, name: str) -> float | None:
-    """Return the time of activity `name` divided by the time from the device's first to last work; None if unknown."""
     return DEVICE_KEYS[name](device) / device.total_ns if device is not None and device.total_ns else None
 
 
@@ -176,33 +166,16 @@ def _view(
     comparison = verdict.comparison
     slowest = comparison is not None and comparison.latest.rank == rank.rank
     return RankRow(
-        rank=rank.rank,
-        host=shorten_middle(rank.host, 32),
-        steps=format_count(rank.steps),
-        step=_write(rank, rank.step_ns),
-        own=_write(rank, own_ns),
+        figures=rank,
+        own_ns=own_ns,
         own_frac=own_ns / longest if longest else 0.0,
         behind=_write_behind(rank, own_ns, comparison) if comparison is not None else ABSENT,
-        blame=_write_known(comparison.blame_ns if comparison else {}, rank.rank, format_duration),
-        last=_write_known(comparison.last_frac if comparison else {}, rank.rank, format_share),
-        data_wait=_write(rank, rank.phases_ns.get("data_wait", 0.0)),
-        communication=_write(rank, rank.phases_ns.get("communication", 0.0)),
-        computation=format_share(_measure_share(device, "computation")),
-        exposed=format_share(_measure_share(device, "exposed")),
-        idle=format_share(_measure_share(device, "idle")),
-        state=rank.state,
+        blame_ns=comparison.blame_ns.get(rank.rank) if comparison is not None else None,
+        last_frac=comparison.last_frac.get(rank.rank) if comparison is not None else None,
+        device={name: _measure_share(device, name) for name in DEVICE_KEYS},
         is_slowest=slowest,
         is_behind=slowest and isinstance(verdict, (Slow, Handover)),
-        reason=rank.reason,
     )
-
-
-def _write_known(values: Mapping[int, float], rank: int, write: Callable[[float], str]) -> str:
-    return write(values[rank]) if rank in values else ABSENT
-
-
-def _write(rank: RankFigures, value_ns: float) -> str:
-    return format_duration(value_ns) if rank.steps else ABSENT
 
 
 def _write_behind(rank: RankFigures, own_ns: float, comparison: RankComparison) -> str:

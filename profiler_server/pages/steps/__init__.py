@@ -19,7 +19,6 @@ from profiler_server.format import describe_micro_batches, format_count
 from profiler_server.page import Notice, Page, PageRequest, build_part, read_steps
 from profiler_server.pages.steps.charts import StepData, build_charts
 from profiler_server.pages.steps.graph import GraphView, view_graph
-from profiler_server.pages.steps.requests import RequestsView, view_requests
 from profiler_server.pages.steps.tables import (
     INTERRUPTION_ROWS,
     WINDOW_ROWS,
@@ -27,6 +26,7 @@ from profiler_server.pages.steps.tables import (
     EvaluationView,
     OutlierTable,
     Points,
+    RequestsView,
     WindowControl,
     describe_collectives,
     describe_coverage,
@@ -37,6 +37,7 @@ from profiler_server.pages.steps.tables import (
     explain_spread,
     list_percentiles,
     list_steadiness,
+    view_requests,
     view_window_control,
 )
 from profiler_server.stack_panel import StackPanel, build_phase_panel
@@ -162,4 +163,6 @@ def pick_step(data: StepData, wanted: str) -> Picker:
     return Picker(step, first, last, before, after, "")
 
 
-PAGE = Page(slug="steps", title="{Noun} trace", order=20, key="s", template="steps.html", build=build, follows_steps=True)
+PAGE = Page(
+    slug="steps", title="{Noun} trace", order=20, key="s", template="steps.html", build=build, follows_steps=True
+)

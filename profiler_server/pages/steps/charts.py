@@ -57,12 +57,10 @@ class StepData(StepRows):
 
 
 def read_step_data(rank: RankRun) -> StepData:
-    """Read the `steps` table. Raises as `RankRun.table` does."""
     return StepData(**vars(read_step_rows(rank)))
 
 
 def narrow(data: StepData, first: int, last: int) -> StepData:
-    """Return the same data, limited to the steps whose numbers are from `first` to `last`, both included."""
     begin, end = np.searchsorted(data.selection.step, (first, last + 1)).tolist()
     return replace(data, inside=(begin, end))
 
@@ -108,7 +106,6 @@ def build_charts(data: StepData) -> tuple[Chart, ...]:
 
 
 def build_figure(name: str, data: StepData) -> Figure:
-    """Build the Plotly figure of the chart `name`, one of CHART_NAMES. Raises KeyError for any other name."""
     numbers = data.selection.step
     if name == "duration":
         return _duration_figure(data)

@@ -64,7 +64,6 @@ class GraphView:
 
 
 def view_graph(graph: StepGraph, spread: Sequence[PhaseSpread], title: str, noun: str = "step") -> GraphView:
-    """Return the graph for the page. Shares are of the shown step, percentiles (`spread`) of all averaged steps."""
     whole = graph.duration_ns
     stretches = [(s.phase, s.start_ns, s.duration_ns) for s in graph.stretches]
     by_name = {row.name: row for row in spread}

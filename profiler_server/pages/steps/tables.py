@@ -28,9 +28,11 @@ from profiler_server.analysis.steps.outliers import (
     explain_outlier,
     list_outliers,
 )
+from profiler_server.analysis.steps.requests import summarize_other_calls, summarize_requests
 from profiler_server.analysis.steps.step_figures import summarize_stability
 from profiler_server.analysis.steps.step_graph import DevicePhases
 from profiler_server.diagnosis.limits.steps import BULK_RATIO, DEVIATIONS, EXCESS_FRAC, LEAST_USUAL
+from profiler_server.diagnosis.request_sentences import describe_requests
 from profiler_server.facts.steps import NOTHING, Interruptions
 from profiler_server.format import (
     ABSENT,
@@ -62,7 +64,6 @@ class WindowControl:
 
 
 def view_window_control(run: Run, rank: RankRun) -> WindowControl | None:
-    """Return the form that requests a detailed window; None unless the rank still records."""
     if rank.state != "recording":
         return None
     signal = next((entry for entry in rank.manifest.signals if entry.name == "window"), None)
@@ -147,7 +148,6 @@ class Points:
 
 
 def describe_coverage(data: StepData) -> Coverage:
-    """Return which steps the average covers, and why each of the remaining steps is left out."""
     selection, noun = data.selection, data.noun
     kept = selection.step[selection.kept]
     total = len(selection.step)
@@ -188,7 +188,6 @@ def list_percentiles(duration: Distribution | None) -> tuple[tuple[Stat, ...], t
 
 
 def explain_spread(duration: Distribution | None, data: StepData) -> str:
-    """Return text on the steps of the distribution and on missing percentiles; "" if `duration` is None."""
     if duration is None:
         return ""
     if duration.count == 1:
@@ -198,20 +197,20 @@ def explain_spread(duration: Distribution | None, data: StepData) -> str:
 
 
 def list_steadiness(data: StepData) -> tuple[Stat, ...]:
-    """Return jitter and trend of the step time as named figures; a figure that is not known is left out."""
     stability = summarize_stability(data.steps)
     figures = []
     if stability.jitter_frac is not None:
         note = f"standard deviation / mean {data.noun}"
         figures.append(Stat("jitter", format_share(stability.jitter_frac), note))
     if stability.trend_frac is not None:
-        note = f"mean of the last quarter of the {data.nouns} against the first quarter, both without their extreme tenths"
+        note = (
+            f"mean of the last quarter of the {data.nouns} against the first quarter, both without their extreme tenths"
+        )
         figures.append(Stat("trend", format_change(stability.trend_frac), note))
     return tuple(figures)
 
 
 def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) -> OutlierTable:
-    """Return the limit above which a step is an outlier, and the slowest outliers with their causes, slowest first."""
     outliers, noun = list_outliers(data.steps, OUTLIER_ROWS, interruptions), data.noun
     if outliers.limit_ns is None:
         return OutlierTable(f"Outliers are looked for from {LEAST_USUAL} {data.nouns} on.", ())
@@ -232,7 +231,6 @@ def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) ->
 
 
 def describe_device_phases(found: DevicePhases | None) -> str:
-    """Return a sentence on the mean device time of each phase; "" if no device time was measured."""
     if found is None:
         return ""
     parts = ", ".join(f"{PHASE_LABELS[name].lower()} {format_duration(mean)}" for name, mean in found.means_ns)
@@ -260,7 +258,6 @@ def describe_collectives(data: StepData, step: int | None) -> str:
 
 
 def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | None:
-    """Return the view of the evaluation batches between training steps; None if `summary` is None."""
     if summary is None:
         return None
     spread = summary.duration_ns
@@ -278,7 +275,6 @@ def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | N
 
 
 def describe_points(manifest: RankManifest) -> Points:
-    """Return the recorded calls at which the forward begins and the backward ends; n/a for a call that is missing."""
     source = {
         None: "not recorded",
         "automatic": "found automatically: the outermost module that is called, and the autograd engine",
@@ -289,3 +285,47 @@ def describe_points(manifest: RankManifest) -> Points:
         source=source,
         override="" if manifest.state == "imported" else "FP_POINT=MyModel BP_POINT=MyFirstLayer python train.py",
     )
+
+
+_LATENCIES = ("p50", "p90", "p95", "p99")
+
+
+@dataclass(frozen=True)
+class RequestsView:
+    """The latencies of requests and of the calls inside of them. `elsewhere` is a sentence on calls on other threads
+    outside of requests, "" if there were none; without a request, `figures` is empty.
+    """
+
+    sentence: str
+    figures: tuple[Stat, ...]
+    calls: tuple[Stat, ...]
+    elsewhere: str
+
+
+def view_requests(rank: RankRun) -> RequestsView | None:
+    found, others = summarize_requests(rank), summarize_other_calls(rank)
+    if found is None and others is None:
+        return None
+    elsewhere = ""
+    if others is not None and others.duration_ns is not None:
+        elsewhere = (
+            f"{format_number_of(others.count, 'call')} of models ran on other threads than the recorded one, half of them "
+            f"in at most {format_duration(others.duration_ns.p50)}. The figures below leave them out."
+        )
+    if found is None:
+        return RequestsView("", (), (), elsewhere)
+    rate = Stat("throughput", f"{found.per_s:.4g} a second", "from the first start to the last end")
+    per = Stat("calls a request", f"{found.calls_mean:.3g}", f"at most {found.calls_max:,}")
+    return RequestsView(
+        describe_requests(found),
+        (Stat("requests", f"{found.count:,}"), *_list_latencies(found.duration_ns), rate),
+        (per, *_list_latencies(found.call_ns)) if found.calls_max else (),
+        elsewhere,
+    )
+
+
+def _list_latencies(times: Distribution | None) -> tuple[Stat, ...]:
+    if times is None:
+        return ()
+    named = [("mean", times.mean), *((name, getattr(times, name)) for name in _LATENCIES), ("max", float(times.max))]
+    return tuple(Stat(name, format_duration(value)) for name, value in named if value is not None)

@@ -20,7 +20,6 @@ from profiler_server.analysis.compare.comparison import (
     summarize_comparison,
 )
 from profiler_server.analysis.compare.several import MOST_COMPARED, Row, compare_several, list_operators, list_phases
-from profiler_server.analysis.operators.operator_groups import Measure
 from profiler_server.derive.derived import AT_ONCE_SLICES, count_slices
 from profiler_server.figures import Chart
 from profiler_server.figures.waterfall import Fall, build_waterfall, find_base_ns
@@ -57,7 +56,7 @@ class Line:
 @dataclass(frozen=True)
 class CompareView:
     """The context of `compare.html`. `a` and `b` are the ids of the compared runs, `runs` those to choose from. If
-    there is nothing to compare, `sentence` is empty, `step` is None and `notice` is set.
+    there is nothing to compare, `found` is None and `notice` is set.
 
     `outcome` describes which advice of A was followed in B, and the effect of this advice; empty for none.
     """
@@ -65,18 +64,11 @@ class CompareView:
     a: str
     b: str
     runs: tuple[RunEntry, ...]
+    found: Comparison | None = None
     sentence: str = ""
-    total: str = ""
-    cautions: tuple[str, ...] = ()
-    step: Difference | None = None
     waterfall: Chart | None = None
     phases: tuple[Line, ...] = ()
     operators: tuple[Line, ...] = ()
-    measure: Measure = "host"
-    average: str = ""
-    legend: str = ""
-    noun: str = "step"
-    moved: str = ""
     outcome: tuple[str, ...] = ()
     lines: tuple[LineShare, ...] = ()
     notice: Notice | None = None
@@ -198,27 +190,17 @@ def _build_view(services: Services, a: str, b: str) -> CompareView:
         a,
         b,
         runs,
+        found=found,
         sentence=summarize_comparison(found),
-        total=f"{found.whole}: {format_duration(found.a_total_ns)} in A and {format_duration(found.b_total_ns)} in B",
-        cautions=found.cautions,
-        step=found.step,
         waterfall=draw_waterfall(found),
         phases=_scale([part for part in found.phases if part.a_ns or part.b_ns]),
         operators=_scale(found.operators),
-        measure=found.measure,
-        average=found.average,
-        legend=found.legend,
-        noun=found.noun,
-        moved=found.moved,
         outcome=services.outcomes.say(*opened),
         lines=read_or((), _compare_lines, *opened),
     )
 
 
 def draw_waterfall(found: Comparison) -> Chart | None:
-    """Draw the changes that lead from the mean step of A to the mean step of B, greatest change first; None if nothing
-    changed.
-    """
     changed = sorted((part for part in found.phases if part.shown_ns), key=lambda part: -abs(part.change_ns))
     if not changed:
         return None

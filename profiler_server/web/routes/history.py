@@ -107,7 +107,6 @@ def read_history(
 
 
 def _choose(services: Services, runs: Sequence[RunEntry], run_id: str, script: str) -> RunEntry | None:
-    """Return a run of the history to show. Raises RunNotFoundError for an id that no run has."""
     if run_id:
         services.catalog.locate(run_id)
     recorded = [run for run in runs if run.is_read and not run.manifest.is_imported]
@@ -292,7 +291,6 @@ def _list_points(runs: Sequence[RunEntry], histories: Sequence[History]) -> list
 
 
 def _describe(history: History) -> dict[str, Any]:
-    """Return a history as plain data: its latest runs, oldest first, and the changes among these."""
     latest = history.runs[-MOST_RUNS:]
     skipped = len(history.runs) - len(latest)
     return {

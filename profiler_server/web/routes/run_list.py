@@ -151,7 +151,6 @@ def show_verdict(entry: RunEntry, find: Callable[[RunEntry], Panel | None]) -> V
 
 
 def parse_query(given: Mapping[str, str]) -> RunQuery:
-    """Return the query of the page as a selection of runs. Raises OptionError or BadQueryError."""
     return RunQuery(
         q=given.get("q", ""),
         state=given.get("state") or None,  # type: ignore[arg-type]  # checked by RunQuery

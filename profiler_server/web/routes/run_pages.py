@@ -167,16 +167,6 @@ def _name_ranks(ranks: tuple[int, ...]) -> str:
     return f"ranks {ranks[0]} to {ranks[-1]}" if len(ranks) > 1 else f"rank {ranks[0]} only"
 
 
-@dataclass(frozen=True)
-class WindowOrder:
-    """A detailed window as written to `file`, a path below the run's folder: the first step and the number (`count`)
-    of steps."""
-
-    first: int
-    count: int
-    file: str
-
-
 @ROUTER.post(
     "/api/v1/runs/{run_id:path}/window",
     tags=["runs"],
@@ -188,7 +178,7 @@ def order_window(
     services: ServicesOf,
     first: Annotated[int, Body(ge=0, le=MOST_FIRST, description="Step; one that has passed means the next.")],
     count: Annotated[int, Body(ge=1, le=MOST_STEPS, description="How many steps.")] = 3,
-) -> WindowOrder:
+) -> dict[str, int | str]:
     """Order a detailed window of steps from `first` on every rank. 409 if the run does not record, or takes no windows."""
     return _order(services, run_id, WindowRequest(first, count))
 
@@ -206,7 +196,7 @@ def order_window_from_page(
     return RedirectResponse(services.links.page(run_id, "steps", rank) + "#window", 303)
 
 
-def _order(services: Services, run_id: str, request: WindowRequest) -> WindowOrder:
+def _order(services: Services, run_id: str, request: WindowRequest) -> dict[str, int | str]:
     run = services.catalog.open(run_id)
     if run.state != "recording":
         raise HTTPException(409, f"{run_id} is {run.state}: a window can only be taken while a run records")
@@ -221,4 +211,4 @@ def _order(services: Services, run_id: str, request: WindowRequest) -> WindowOrd
         write_control(run.path, request)
     except OSError as error:
         raise OutputError(f"the window of {run_id} cannot be ordered ({error.strerror or error})") from None
-    return WindowOrder(request.first, request.count, "profiler/control.json")
+    return {"first": request.first, "count": request.count, "file": "profiler/control.json"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -19,14 +18,9 @@ from profiler_server.web.token_gate import HEALTH_PATH
 ROUTER = APIRouter(tags=["server"])
 
 
-@dataclass(frozen=True)
-class Health:
-    status: str
-
-
 @ROUTER.get(HEALTH_PATH, summary="Whether the server answers; needs no token and tells of no run")
-async def read_health() -> Health:
-    return Health("ok")
+async def read_health() -> dict[str, str]:
+    return {"status": "ok"}
 
 
 @ROUTER.get("/metrics", summary="Runs that record or ended within 15 minutes, for Prometheus", response_class=Response)
@@ -58,36 +52,18 @@ def read_icon(services: ServicesOf) -> FileResponse:
     return FileResponse(services.static.folder / "icon.svg", media_type="image/svg+xml")
 
 
-@dataclass(frozen=True)
-class Parameter:
-    name: str
-    where: str
-    text: str
-    required: bool
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    method: str
-    path: str
-    summary: str
-    parameters: tuple[Parameter, ...]
-
-
 @ROUTER.get("/api/v1/docs", include_in_schema=False)
 def show_docs(request: Request, services: ServicesOf) -> HTMLResponse:
     endpoints = tuple(list_endpoints(request.app.openapi()))
     return services.respond("api_docs.html", Shell("API", "/api/v1/docs"), endpoints=endpoints)
 
 
-def list_endpoints(description: dict[str, Any]) -> Iterator[Endpoint]:
+def list_endpoints(description: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for path, methods in sorted(description["paths"].items()):
         for method, endpoint in methods.items():
-            parameters = tuple(
-                Parameter(p["name"], p["in"], _describe(p), bool(p.get("required")))
-                for p in endpoint.get("parameters", ())
-            )
-            yield Endpoint(method.upper(), path, endpoint.get("summary", ""), parameters)
+            parameters = [{**parameter, "text": _describe(parameter)} for parameter in endpoint.get("parameters", ())]
+            known = {"summary": endpoint.get("summary", ""), "parameters": parameters}
+            yield {"method": method.upper(), "path": path, **known}
 
 
 def _describe(parameter: dict[str, Any]) -> str:

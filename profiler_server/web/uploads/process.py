@@ -46,7 +46,6 @@ def go_first() -> None:
 
 
 def check_memory(pid: int, limit_bytes: int) -> None:
-    """Raise MemoryLimitError if a process holds more memory than the limit."""
     if read_memory_bytes(pid) > limit_bytes:
         raise MemoryLimitError(
             f"the import needs more than the {limit_bytes >> 20:,} MiB of memory that it may take here; "
@@ -55,7 +54,6 @@ def check_memory(pid: int, limit_bytes: int) -> None:
 
 
 def read_memory_bytes(pid: int) -> int:
-    """Return the unshared memory of a process in bytes; 0 if unknown."""
     try:
         _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text("ascii").split()
         return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
@@ -115,7 +113,6 @@ def block_signals() -> None:
 
 
 def _hide_folder(text: str, files: tuple[Path, ...]) -> str:
-    """Return a text in which the uploaded names of files replace their temporary paths."""
     for path in files:
         text = text.replace(str(path), path.name)
     return text

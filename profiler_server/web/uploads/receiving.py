@@ -126,7 +126,6 @@ def clean_name(given: str) -> str:
 
 
 def find_boundary(content_type: str) -> bytes:
-    """Return the boundary of a multipart body. Raises UsageError for any other kind of body."""
     kind, options = parse_options_header(content_type)
     if kind != b"multipart/form-data" or not options.get(b"boundary"):
         raise UsageError("send the files as multipart/form-data")

@@ -22,7 +22,7 @@ from profiler_server.diagnosis.limits.facts import SLOW_RANK_FRAC
 from profiler_server.diagnosis.limits.stragglers import SEEN_BEHIND_FRAC
 from profiler_server.facts.ranks import CollectiveRow, Collectives
 from profiler_server.figures import build_heat
-from profiler_server.format import format_share
+from profiler_server.format import format_duration, format_share
 from profiler_server.page import PageRequest
 from profiler_server.pages.ranks import Comparison, RanksPage, build, tables
 from profiler_server.pages.ranks.asking import ask
@@ -56,10 +56,10 @@ def test_the_slow_rank_and_the_phase_that_grew_are_named(tmp_path: Path) -> None
     assert "; in these alone rank " in shown.detail
     assert shown.tone == "bad"
     (slow,) = [row for row in shown.table.rows if row.is_behind]
-    assert (slow.rank, slow.behind) == (3, "+15.0 %")
+    assert (slow.figures.rank, slow.behind) == (3, "+15.0 %")
     notes = {stat.label: stat.note for stat in shown.stats}
     assert notes["Mean step"] == "the same on all ranks"
-    assert notes["Slowest rank"] == f"{slow.own} outside of collectives"
+    assert notes["Slowest rank"] == f"{format_duration(slow.own_ns)} outside of collectives"
     assert shown.map.heat is not None
     alpha = read_alpha(shown.map.heat.image)
     assert alpha.shape == (4, 60)
@@ -80,7 +80,7 @@ def test_ranks_that_are_alike_are_said_to_be(tmp_path: Path) -> None:
 def test_the_table_sorts_by_any_column_and_says_where_there_is_none_of_a_name(tmp_path: Path) -> None:
     path = build_ranks(tmp_path / "run", 3, slow=1)
     tables = {sort: compare(path, sort=sort).table for sort in ("", "-rank", "-own", "own", "<script>")}
-    order = {sort: [row.rank for row in table.rows] for sort, table in tables.items()}
+    order = {sort: [row.figures.rank for row in table.rows] for sort, table in tables.items()}
     assert (order[""], order["-rank"], order["<script>"]) == ([0, 1, 2], [2, 1, 0], [0, 1, 2])
     assert (order["-own"][0], order["own"][2]) == (1, 1)
     assert "no column" in tables["<script>"].problem
@@ -105,7 +105,7 @@ def test_a_damaged_rank_says_why_beside_the_others(tmp_path: Path) -> None:
     run = build_ranks(tmp_path / "run", 3, slow=2)
     layout.table_file(layout.rank_path(run, 1), "steps").write_bytes(b"PAR1 no")
     shown = compare(run)
-    assert [bool(row.reason) for row in shown.table.rows] == [False, True, False]
+    assert [bool(row.figures.reason) for row in shown.table.rows] == [False, True, False]
     assert shown.sentence.startswith("Rank 2 holds")
 
 
@@ -176,12 +176,12 @@ def test_of_very_many_ranks_those_come_first_that_hold_the_others_up(
     path = write_job(tmp_path / "run", JobPlan(ranks=20, steps=12, slow=(17,), slow_frac=0.3, ranks_per_host=8))
     shown = compare(path)
     assert shown.sentence.startswith("Rank 17 holds 19 others up")
-    assert (shown.table.rows[0].rank, len(shown.table.rows)) == (17, 8)
+    assert (shown.table.rows[0].figures.rank, len(shown.table.rows)) == (17, 8)
     assert (shown.table.page, shown.table.pages, shown.table.total) == (1, 3, 20)
     assert shown.map.data["ranks"][0] == 17
     assert "Shown are 8 of 20 ranks" in shown.map.caption
     last = compare(path, page="3", sort="rank")
-    assert [row.rank for row in last.table.rows] == [16, 17, 18, 19]
+    assert [row.figures.rank for row in last.table.rows] == [16, 17, 18, 19]
     assert compare(path, page="99").table.page == 3
 
 

@@ -192,8 +192,8 @@ def test_the_bar_is_for_starts_that_are_worth_it(
 def test_overall_shows_the_bar_and_the_lines(tmp_path: Path) -> None:
     card = must(show(_build(tmp_path / "run").path).start_up)
     assert (card.noun, card.total) == ("step", "18.1 s")
-    assert [row.label for row in card.rows][:3] == ["Before the recording", "Imports", "Stepscope"]
-    assert "train.py:16, while not ready():" in [row.line for row in card.rows]
+    assert [part.label for part, _ in card.rows][:3] == ["Before the recording", "Imports", "Stepscope"]
+    assert "train.py:16, while not ready():" in [line for _, line in card.rows]
     assert card.sentence.startswith(
         "From the start of the process to the end of the first step. The parts come from 155"
     )
