@@ -34,10 +34,7 @@ def list_attempts(run_path: Path) -> tuple[Attempt, ...]:
 
 
 def list_jobs_of_place(run_path: Path) -> list[tuple[Attempt, ...]]:
-    """Return the jobs at a path, the oldest first, each with its readable attempts.
-
-    A user may record several launches at one path. Each launch is a job, and its attempts begin at 1 again.
-    """
+    """Return the jobs at a path, the oldest first, each with its readable attempts from 1: a launch is a job."""
     return group_attempts(_list_runs(run_path))
 
 

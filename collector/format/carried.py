@@ -165,10 +165,7 @@ def decode(text: bytes) -> Carried:
 
 
 def _decode_manifest(text: str) -> RankManifest:
-    """Parse a manifest from an untrusted file, with limits on its size and entries.
-
-    Raises ValueError, TypeError, RecursionError, or the errors of `decode_manifest`.
-    """
+    """Parse a stranger's manifest within limits. Raises ValueError, TypeError, or as `decode_manifest`."""
     if len(text) > MOST_MANIFEST_BYTES:
         raise ValueError(f"a manifest of {len(text)} characters")
     msgspec.json.decode(text)  # a number such as NaN is no JSON

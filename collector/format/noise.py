@@ -54,10 +54,7 @@ def average_stretches(values: Floats) -> Floats:
 
 
 def quantile_of_t(freedom: int, share: float = 0.975) -> float:
-    """Return a quantile of Student's t; the default is for a two-sided 95 % interval.
-
-    Exact for 1 and 2 degrees of freedom; otherwise the Cornish-Fisher series, within 0.5 % from 3 on.
-    """
+    """Return a quantile of Student's t: exact for 1 and 2 degrees, else Cornish-Fisher, within 0.5 % from 3 on."""
     if freedom == 1:
         return math.tan(math.pi * (share - 0.5))
     if freedom == 2:

@@ -262,10 +262,7 @@ def read_table(
 
 
 def read_last_rows(rank_folder: Path, table: str, columns: Sequence[str], rows: int) -> pa.Table:
-    """Read the last `rows` rows of a table, or all if it has fewer. A table that was never written has none.
-
-    Raises as `read_table` for any other failure.
-    """
+    """Read the last `rows` rows of a table; none if it was never written. Raises as `read_table` otherwise."""
     wanted = _choose_columns(table, columns)
     found: list[pa.Table] = []
     for path in reversed(find_files(rank_folder, table)):
@@ -304,10 +301,7 @@ def count_equal(rank_folder: Path, table: str, column: str, value: str) -> int:
 def read_files(
     files: Iterable[Path], table: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None
 ) -> pa.Table:
-    """Read Parquet files as one declared table.
-
-    A column newer than the version that wrote the file is null, or 0 if it is not nullable.
-    """
+    """Read Parquet files as one declared table. Columns newer than a file are null, or 0 if not nullable."""
     wanted = _choose_columns(table, columns)
     pieces = [_read_file(path, table, wanted, where) for path in files]
     if not pieces:
@@ -344,10 +338,7 @@ def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression |
 def read_columns(
     parquet: pq.ParquetFile, path: Path, table: str, wanted: pa.Schema, groups: range | None = None
 ) -> pa.Table:
-    """Read the columns `wanted` of all row groups, or only of those in `groups`. `path` is the file in messages.
-
-    This is four times as fast as an Arrow dataset.
-    """
+    """Read columns of all row groups or of `groups`, four times as fast as a dataset. `path` is for messages."""
     schema = parquet.schema_arrow
     later = check_schema(schema, table, path, wanted.names)
     there = [name for name in wanted.names if name in schema.names]

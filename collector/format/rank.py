@@ -176,10 +176,7 @@ def mark_steps(rank: RankRun, steps: pa.Table) -> pa.Table:
 
 
 def read_step_rows(rank: RankRun, columns: Sequence[str] | None = None) -> StepRows:
-    """Read a rank's table `steps`, for a training or an inference run. Raises as `RankRun.table` does.
-
-    With `columns`, those that tell the noun of a row are read, too.
-    """
+    """Read the table `steps`: the `columns`, and those that tell the noun of a row. Raises as `RankRun.table`."""
     wanted = None if columns is None else tuple(dict.fromkeys((*columns, *NOUN_COLUMNS)))
     return count_as_steps(rank.table("steps", wanted))
 

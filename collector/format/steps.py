@@ -137,10 +137,7 @@ class StepSelection:
 
 
 def select_steps(steps: pa.Table) -> StepSelection:
-    """Return the training steps of a `steps` table with their labels.
-
-    Steps in a detailed window are kept only if almost all recorded steps are in one, as in an imported trace.
-    """
+    """Return the labelled training steps. Those in windows are kept only if almost all are, as in a trace."""
     train = train_steps(steps)
     duration = read_integers(train, "duration_ns")
     detailed = read_integers(train, "detailed") > 0
@@ -211,10 +208,7 @@ def train_steps(steps: pa.Table) -> pa.Table:
 
 
 def tells_waits(is_trace: bool, data_wait_ns: int) -> bool:
-    """Return whether `data_wait_ns`, the total data wait of some steps, is a measurement.
-
-    If it is 0 in an imported trace, the trace holds no call of a DataLoader: the wait for input is in another phase.
-    """
+    """Return whether `data_wait_ns` is measured: 0 in a trace means that it holds no call of a DataLoader."""
     return data_wait_ns > 0 or not is_trace
 
 
@@ -328,10 +322,7 @@ def share_phases(rows: pa.Table) -> tuple[PhaseShare, ...]:
 
 
 def find_stall_limit(durations: Ints | Floats) -> float:
-    """Return the step time in ns above which a step counts as stalled: far longer than usual.
-
-    The limit is 1.5 times the median of `durations`, or the median plus eight robust standard deviations if more.
-    """
+    """Return the ns of a stalled step: 1.5 medians, or the median plus eight robust deviations if more."""
     middle = float(np.median(durations))
     spread = 1.4826 * float(np.median(np.abs(durations - middle)))
     return middle + max(0.5 * middle, 8.0 * spread)
@@ -388,10 +379,7 @@ def summarize_evaluation(steps: pa.Table) -> EvaluationSummary | None:
 
 
 def number_batches(steps: pa.Table) -> pa.Table:
-    """Return the evaluation batches with the kind `train`, as an inference run is analysed.
-
-    Batches are numbered from 1; in a section of a run, from the number given to `mark_first_batch`.
-    """
+    """Return the evaluation batches as training steps, numbered from 1 or as `mark_first_batch` says."""
     batches = steps.filter(is_kind(steps, "eval"))
     kinds = encode_texts(["train"] * batches.num_rows)
     first = int((steps.schema.metadata or {}).get(_FIRST_BATCH, 1))

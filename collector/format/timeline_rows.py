@@ -204,10 +204,7 @@ _MOST_TOLD = 20
 
 
 def list_workers(ranks: Sequence[RankRun]) -> list[int]:
-    """Return the numbers of the ranks' DataLoader workers, sorted; a rank without `stages` is skipped.
-
-    Raises as `RankRun.table`.
-    """
+    """Return the ranks' worker numbers, sorted; ranks without `stages` are skipped. Raises as `RankRun.table`."""
     found: set[int] = set()
     for rank in ranks:
         try:

@@ -58,10 +58,6 @@ _ELEMENT_BYTES = (
 
 
 def find_element_bytes(dtype: str) -> int | None:
-    """Return the size of one element of a dtype in bytes, None for an unknown dtype.
-
-    Traces spell dtypes in many ways, such as c10::BFloat16, long int, Float8_e4m3fn or complex64. The spelling only has
-    to contain a known name.
-    """
+    """Return the bytes of an element of a dtype in any spelling (c10::BFloat16, long int), None if unknown."""
     lowered = dtype.lower()
     return next((size for known, size in _ELEMENT_BYTES if known in lowered), None)

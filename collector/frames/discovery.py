@@ -45,16 +45,23 @@ _TRIES = 5
 @cache
 def find_layout() -> Layout:
     """Return the memory layout of stacks in this process. Raise LayoutError if it is not found."""
+    with _own_memory(f"Python {sys.version.split()[0]} is not understood") as memory:
+        layout = _look(memory)
+        _check(memory, layout)
+    return layout
+
+
+@contextmanager
+def _own_memory(what: str) -> Iterator[int]:
+    """Yield a descriptor of this process's memory. What is not found in it raises LayoutError with `what`."""
     try:
         memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise LayoutError(f"/proc/self/mem cannot be read: {error}") from None
     try:
-        layout = _look(memory)
-        _check(memory, layout)
-        return layout
+        yield memory
     except (OSError, StopIteration, ValueError, AttributeError) as error:
-        raise LayoutError(f"Python {sys.version.split()[0]} is not understood: {error!r}") from None
+        raise LayoutError(f"{what}: {error!r}") from None
     finally:
         os.close(memory)
 
@@ -145,10 +152,7 @@ def _find_word(blocks: Sequence[bytes], values: Sequence[int], mask: int = -1) -
 
 
 def _find_number(blocks: Sequence[bytes], values: Sequence[int]) -> int:
-    """Return the first offset at which each block holds its value as a 32-bit little-endian integer.
-
-    Raises StopIteration if there is none.
-    """
+    """Return the first offset at which each block holds its 32-bit integer. StopIteration without one."""
     pairs = list(zip(blocks, values, strict=True))
     places = range(16, min(map(len, blocks)) - 3, 4)
     return next(
@@ -184,7 +188,7 @@ def _list_tops(memory: int) -> set[tuple[int, int]]:
         if value == here:
             found.add((at, DIRECT))
         elif value >= _LEAST_ADDRESS and not value % WORD_BYTES:
-            try:
+            try:  # not by `_try_read`, whose frame would be the newest one
                 held = os.pread(memory, _HOLDER_BYTES, value)
             except (OSError, OverflowError):
                 continue
@@ -248,10 +252,7 @@ class Lists:
 
 
 def find_shift(process: int) -> int:
-    """Return the difference between the addresses of a process and the addresses here.
-
-    `process` is a descriptor of its folder in /proc. Raise LayoutError if the process runs another Python.
-    """
+    """Return the distance of a process's addresses from ours. LayoutError if it runs another Python."""
     program = find_lists().program
     for begins, file in _read_places(os.open("maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)):
         if file == program.file:
@@ -267,14 +268,8 @@ def has_thread(memory: int, shift: int, thread: int) -> bool:
 @cache
 def find_lists() -> Lists:
     """Return the way to the threads of this process, found in its own memory. Raise LayoutError if it is not found."""
-    try:
-        memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return _find_lists(memory)
-        finally:
-            os.close(memory)
-    except (OSError, StopIteration, ValueError, AttributeError) as error:
-        raise LayoutError(f"the threads of this Python are not found: {error!r}") from None
+    with _own_memory("the threads of this Python are not found") as memory:
+        return _find_lists(memory)
 
 
 def _find_lists(memory: int) -> Lists:

@@ -33,10 +33,7 @@ _PARENT, _STARTED = 1, 19
 
 
 class Offers:
-    """The offers of a family of processes in the folder `events`, one per thread whose stacks may be read.
-
-    `refusal` is why the training thread's stack is unreadable, "" while no such reason is known.
-    """
+    """The offers in `events` of a family of processes. `refusal` is why the training thread is unreadable, if known."""
 
     def __init__(self, events: Path, family: Family) -> None:
         self._events = events

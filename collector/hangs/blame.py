@@ -165,12 +165,7 @@ def _find_in_backward(group: Group, positions: Sequence[RankPosition]) -> _Wait 
 
 
 def _choose(waits: Sequence[_Wait], positions: Sequence[RankPosition]) -> _Wait | None:
-    """Return the wait that causes the other waits, None without one. Its `missing` ranks are those that wait nowhere
-    themselves.
-
-    If every missing rank waits somewhere, return a wait with all its missing ranks. Return None then if the state of a
-    rank is unknown, because this rank may be the cause.
-    """
+    """Return the wait that causes the others: its missing ranks wait nowhere. None if an unknown rank may be it."""
     held = {position.rank for wait in waits for position in wait.waiting}
     held |= {position.rank for position in positions if position.still is not None and position.still.waits}
     free = [

@@ -159,10 +159,7 @@ def _read_counts(told: Any) -> dict[str, int]:
 
 
 def _tell_apart(found: list[Communicator], entries: list[Any]) -> tuple[Communicator, ...]:
-    """Return the communicators with unique names.
-
-    A repeated name gets the secondary hash as a suffix, and also the index if the hash is not enough.
-    """
+    """Return the communicators with unique names: hash, then secondary hash, then index."""
     seen = Counter(communicator.name for communicator in found)
     names: set[str] = set()
     apart = []

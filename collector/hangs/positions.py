@@ -25,10 +25,7 @@ _OF_TWO = ("send", "recv", "recv_anysource")
 
 
 def is_of_all(name: str) -> bool:
-    """Return whether all ranks of a group call the collective `name` equally often.
-
-    False for calls between two ranks, and for DDP's reductions, which each rank samples at its own times.
-    """
+    """Return whether all ranks of a group call it equally often: no sends, nor DDP's reductions, which are sampled."""
     return name not in _OF_TWO and IN_BACKWARD not in name
 
 

@@ -10,11 +10,7 @@ from collector.format.standstills import Standstill
 
 
 def describe_standstills(found: Iterable[Standstill]) -> str:
-    """Return sentences on the longest standstill (step, length, which ranks waited for which) and on how many there
-    were.
-
-    The job went on after each of these standstills. "" if there is none.
-    """
+    """Return sentences on the longest standstill that the job got over and their number, "" for none."""
     groups = _group(found)
     if not groups:
         return ""

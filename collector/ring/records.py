@@ -74,10 +74,7 @@ class RecordWriter:
         os.pwrite(self._descriptor, _WORD.pack(_MAGIC), 0)
 
     def append(self, *fields: int) -> None:
-        """Write a record, in place of the oldest one once the ring is full. Missing fields are zeros.
-
-        A call takes about 1 µs, and never raises for lack of room or after close().
-        """
+        """Write a record, once full over the oldest; missing fields are 0. Some 1 µs; it never raises."""
         with self._lock:
             number = self._written
             self._written = written = number + 1

@@ -63,13 +63,17 @@ def read_order(log: Path) -> Order | None:
 
 @contextmanager
 def _open_header(log: Path) -> Iterator[memoryview]:
-    descriptor = open_inside(log, os.O_RDWR)
-    try:
-        memory = mmap.mmap(descriptor, HEADER_BYTES)
-    finally:
-        os.close(descriptor)
+    memory = _map_header(log, os.O_RDWR, mmap.PROT_READ | mmap.PROT_WRITE)
     with memory, memoryview(memory) as whole, whole.cast("q") as header:
         yield header
+
+
+def _map_header(log: Path, flags: int, prot: int) -> mmap.mmap:
+    descriptor = open_inside(log, flags)
+    try:
+        return mmap.mmap(descriptor, HEADER_BYTES, prot=prot)
+    finally:
+        os.close(descriptor)
 
 
 NO_WINDOW, WINDOW_NEAR, WINDOW_OPEN = range(3)
@@ -80,11 +84,7 @@ class WindowState:
     """The state of the detailed window of a running training, read from the memory of the training's log."""
 
     def __init__(self, log: Path) -> None:
-        descriptor = open_inside(log, os.O_RDONLY)
-        try:
-            self._memory = mmap.mmap(descriptor, HEADER_BYTES, prot=mmap.PROT_READ)
-        finally:
-            os.close(descriptor)
+        self._memory = _map_header(log, os.O_RDONLY, mmap.PROT_READ)
         self._words = memoryview(self._memory).cast("q")
 
     def read(self) -> int:

@@ -95,9 +95,7 @@ class Assembly:
     """All assemblers of a rank, called together. `failed` maps those that were switched off to the reason."""
 
     def __init__(self, rank_folder: Path, clock: Clock, log: Path | None, trainer: int) -> None:
-        """`log` is the event log in shared memory, None for a log that is a file. `trainer` is the id of the training
-        process if that process started this one, else 0.
-        """
+        """`log` is the event log in shared memory, if any; `trainer` the training if it started this, else 0."""
         self.failed: dict[str, str] = {}
         self._assemblers: dict[str, Assembler] = {}
         for kind in find_plugins(room, "ASSEMBLER"):

@@ -62,11 +62,7 @@ class CollectiveRows:
             call.is_open = False
 
     def describe_next(self, ended: int, begun: Call | None) -> dict[str, Any]:
-        """Return name, bytes and process group of the collective `begun`. If it is None: of the call that likely comes
-        next, which is call `ended` (counted from 0) of the last training step.
-
-        Return an empty mapping if neither is known.
-        """
+        """Return name, bytes and group of `begun`, else of call number `ended` of the last step; {} if unknown."""
         call = begun or (self._usual[ended] if ended < len(self._usual) else None)
         if call is None:
             return {}

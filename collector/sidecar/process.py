@@ -69,10 +69,7 @@ _SIGNAL = 0x7F
 
 
 class ProcessWatch:
-    """A thread that waits for the end of one process, because the thread that reads the log may be busy at that moment.
-
-    On a system without pidfd there is no such thread, and `wait` always lasts until its time-out.
-    """
+    """A thread that waits for the end of a process, since others may be busy then; none without pidfd."""
 
     def __init__(self, pid: int, is_running: bool) -> None:
         self._pid = pid
@@ -109,10 +106,7 @@ class ProcessWatch:
 
 
 def _read_status(pid: int) -> dict[str, int]:
-    """Return the signal or exit code of an ended process that its parent has not reaped yet; else an empty mapping.
-
-    Exit code 0 also gives an empty mapping, because the system shows 0 to a reader without permission.
-    """
+    """Return the signal or exit code of an unreaped process; {} for 0, which readers without permission see."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
         if fields[0] == "Z":
@@ -205,11 +199,7 @@ def record(recorder: Recorder) -> None:
 
 
 def finish_rank(rank_folder: Path, timeout_s: float = TAKEOVER_S, log: Path | None = None) -> bool:
-    """Finish the work of a sidecar that is gone. Return True if the rank has ended, now or earlier.
-
-    Return False if another process holds the rank, or if the training still runs. `log` is the event log in shared
-    memory, if this process has it. Raise OSError if the tables cannot be written.
-    """
+    """Finish what a sidecar left; False if another process holds the rank or the training runs. OSError of the disk."""
     if has_ended(rank_folder):
         return True  # there is nothing to lock any more
     with hold_lock(rank_folder, timeout_s) as mine:

@@ -26,10 +26,7 @@ Place = tuple[str, int]
 
 
 class SourceLines:
-    """A reader of source lines that reads each file at most once.
-
-    A file that changed after this reader was made is not read, because its lines may not be the lines that ran.
-    """
+    """A reader of source lines. A file that changed since is not read: its lines may not be those that ran."""
 
     def __init__(self) -> None:
         self._started = time.time()
@@ -45,9 +42,7 @@ class SourceLines:
         return found
 
     def sum_up(self) -> dict[str, str]:
-        """Map each file read so far to checksums of all its lines: four hexadecimal digits per line, joined. Files
-        beyond `_MOST_SUMS` lines in all are left out.
-        """
+        """Map files read to checksums of their lines, four hexadecimal digits each, up to `_MOST_SUMS` lines in all."""
         sums: dict[str, str] = {}
         left = _MOST_SUMS
         for file, lines in self._files.items():

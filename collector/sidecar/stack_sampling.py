@@ -74,10 +74,7 @@ class StackBook:
         return self._stacks[number]
 
     def number(self, reader: StackReader, places: Sequence[Place]) -> int:
-        """Return the number of a stack. In `places`, the innermost frame comes first.
-
-        Return NOT_THEIRS for an empty stack or a stack in Stepscope's own code, 0 (OTHER) if the book is full.
-        """
+        """Return a stack's number (`places`: innermost first), NOT_THEIRS for none or ours, 0 (OTHER) if full."""
         key = tuple(number for place in reversed(places) if (number := self._find(reader, place)) != _NO_FRAME)
         found = self._numbers.get(key)
         if found is None:

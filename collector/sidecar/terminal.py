@@ -32,10 +32,7 @@ def describe_terminal() -> list[int]:
 
 @contextmanager
 def lend_log_file() -> Iterator[tuple[int, ...]]:
-    """Yield a duplicate of stderr for another process, if stderr is a regular file; else an empty tuple.
-
-    A pipe is not lent, because its reader would then also wait for the end of the other process.
-    """
+    """Yield a duplicate of stderr for another process if it is a file: a pipe's reader would wait for that process."""
     lent: list[int] = []
     with suppress(OSError):
         if describe_terminal() and stat.S_ISREG(os.fstat(_STDERR).st_mode):

@@ -288,10 +288,7 @@ class Pressure:
             yield from self._sample_memory(self._memory)
 
     def _measure_stops(self, at: int, file: Path) -> tuple[float, float] | None:
-        """Return two figures on a CPU quota since the last call: the mean number of stopped processors, and the share
-        of quota periods with a stop. `at` is the index of `file`, a cpu.stat. None at the first call, or if no period
-        has passed since.
-        """
+        """Return the mean number of processors that quota `at` stopped, and the share of periods."""
         counts = read_counts(file)
         stopped_s = counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / 1e9
         cores = self._rates.grow(("cgroup", at, "throttled_cores"), stopped_s)
@@ -312,11 +309,7 @@ class Pressure:
 
 
 def find_groups(pid: int, root: Path, proc: Path) -> list[Path]:
-    """Return the folders of the groups that may limit a process's processors: its cgroup and all groups above, nearest
-    first.
-
-    In a container the path in /proc may be the path on the host. Then only the root of the mount exists.
-    """
+    """Return the folders of a process's cgroup and those above; in a container only the root of the mount may exist."""
     try:
         lines = (proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

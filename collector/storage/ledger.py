@@ -48,11 +48,7 @@ def write_ledger(rank_folder: Path, ledger: UploadLedger) -> None:
 
 
 def list_files(rank_folder: Path) -> dict[str, tuple[int, int]]:
-    """Return the files of a rank by their path in it, with size in bytes and modification time in ns. `events/` and
-    hidden files are left out.
-
-    The manifest comes last, because it must be uploaded last.
-    """
+    """Return a rank's files with size and mtime (ns), the manifest last; without `events/` and hidden files."""
     found: dict[str, tuple[int, int]] = {}
     for path in sorted(rank_folder.rglob("*")):
         name = path.relative_to(rank_folder).as_posix()

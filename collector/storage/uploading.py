@@ -92,10 +92,7 @@ class RankUpload:
         return {str(path)[len(start) :] for path in found}
 
     def finish(self) -> None:
-        """Upload the missing files, then remove files at the URL whose local files are gone, because they were merged.
-
-        The URL is listed again, because someone may have emptied the bucket. Errors of the file system pass through.
-        """
+        """List the URL again, upload what is missing there, and remove files whose local ones were merged."""
         remote = self.join()
         if list_missing(self._folder, self.ledger):
             self.upload()

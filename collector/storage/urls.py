@@ -80,10 +80,7 @@ class Remote:
 
 
 def open_remote(url: str) -> Remote:
-    """Return the folder at a URL, without a request to it.
-
-    Raise UsageError if fsspec does not know the kind of URL, or a package is missing.
-    """
+    """Return the folder at a URL, without a request. UsageError for an unknown kind, or a missing package."""
     if missing := find_missing_package(url):
         raise UsageError(f"{url} needs {missing}")
     from fsspec.core import url_to_fs

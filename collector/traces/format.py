@@ -98,10 +98,7 @@ def in_batches(build: Callable[[], pa.Table]) -> Batches:
 
 
 class StreamedTables(Mapping[str, pa.Table]):
-    """Tables that are built anew at each request, whole or batch by batch, so that no table stays in memory.
-
-    `at_once` is the number of tables that threads may build at the same time.
-    """
+    """Tables that are built anew at each request, so that none stays in memory; threads may build `at_once` of them."""
 
     def __init__(self, streams: Mapping[str, Batches], at_once: int = 1) -> None:
         self._streams = streams

@@ -178,10 +178,7 @@ def import_traces(
 
 
 def list_files(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the trace files of the given files and folders, in order.
-
-    Raises TraceError for a missing path, a folder without trace files, no file at all, and too many files.
-    """
+    """Return the trace files of files and folders, in order. Raises TraceError if there are none or too many."""
     files: list[Path] = []
     for given in paths:
         path = Path(given).expanduser()
@@ -287,10 +284,7 @@ def _stage(tasks: Sequence[StagingTask], workers: Workers, on_progress: Progress
 
 
 def _align(run_path: Path, ranks: Mapping[int, StagedRank], workers: Workers, on_progress: Progress) -> int:
-    """Shift the times of all ranks to the earliest epoch of the ranks, and return this epoch in Unix ns.
-
-    If any rank has no wall clock, nothing is shifted.
-    """
+    """Shift all ranks to their earliest epoch and return it in Unix ns; without wall clocks, shift nothing."""
     epoch_ns = min(rank.start_ns for rank in ranks.values())
     known = all(rank.facts.absolute for rank in ranks.values())
     shifts = [

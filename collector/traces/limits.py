@@ -11,10 +11,7 @@ from collector.format.schema.errors import TraceError
 
 @dataclass(frozen=True)
 class ReadLimits:
-    """The limits of one import: the unpacked bytes of a file, and the seconds for all files.
-
-    `deadline_s` is the end of the allowed time on the monotonic clock, None before the import has begun.
-    """
+    """Limits of an import: unpacked bytes of a file, seconds for all; `deadline_s` is monotonic, set once begun."""
 
     unpacked_bytes: int = 32 << 30
     seconds: float = 3600.0

@@ -34,10 +34,7 @@ def describe_suffixes() -> str:
 
 
 def read_trace(path: str | Path, options: ReadOptions | None = None) -> TraceTables:
-    """Read a trace file into tables.
-
-    Raises TraceError that names the fault and its place in the file, UnknownTraceError if no format reads the file.
-    """
+    """Read a trace file. Raises TraceError that names fault and place, UnknownTraceError for another kind of file."""
     path = Path(path)
     if path.is_dir():
         raise TraceError(f"{path} is a directory, not a trace file")

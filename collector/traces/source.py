@@ -46,10 +46,7 @@ class Source:
             return 0
 
     def read_blocks(self) -> Iterator[bytes]:
-        """Yield the content in blocks.
-
-        Raises TraceError if the file cannot be opened or read, is a gzip bomb, or exceeds the limits.
-        """
+        """Yield the content. Raises TraceError for a file that cannot be read, a gzip bomb, or beyond the limits."""
         try:
             with self.path.open("rb") as raw:
                 size = max(self.path.stat().st_size, 1)
@@ -99,10 +96,7 @@ class Source:
 
 
 def read_small(path: Path, is_mine: Callable[[bytes], bool], what: str) -> bytes | None:
-    """Return the content of a file if `is_mine` accepts its first bytes, else None.
-
-    Raises TraceError if the accepted file is too large; the message calls the file a `what`.
-    """
+    """Return a file's content if `is_mine` accepts its head. TraceError if it is too large for a `what`."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
         if not is_mine(head):
@@ -114,10 +108,7 @@ def read_small(path: Path, is_mine: Callable[[bytes], bool], what: str) -> bytes
 
 
 def _read_beside(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:
-    """Yield blocks. A thread reads the next block while the previous block is in use.
-
-    This saves time because unpacking releases Python's global interpreter lock.
-    """
+    """Yield blocks. A thread unpacks the next one meanwhile, without the interpreter lock."""
     thread = ThreadPoolExecutor(1)
     try:
         coming = thread.submit(next, blocks, None)

@@ -69,10 +69,7 @@ class ShiftTask:
 
 
 def stage_trace(task: StagingTask) -> tuple[StagedRank, ...]:
-    """Read a trace and write the tables of its ranks. Return an empty tuple for a skipped file.
-
-    Raises TraceError, or OSError if the tables cannot be written.
-    """
+    """Read a trace and write its ranks' tables; () for a skipped file. Raises TraceError, or OSError of the disk."""
     task.folder.parent.mkdir(parents=True, exist_ok=True)
     place = task.folder.with_name(f"{task.folder.name}-{os.urandom(4).hex()}")
     make_folder(place)

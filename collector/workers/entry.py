@@ -33,11 +33,7 @@ _END_OF_SAMPLES = "_IterableDatasetStopIteration"
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """The data given to a worker: where to write, its loader and epoch, and the process that reads its stacks (0 for
-    none).
-
-    `asked_ns` is the time at which a spawned worker was requested, 0 for a forked worker.
-    """
+    """Where a worker writes, its loader and epoch, who reads its stacks (0: nobody), when it was asked (0: forked)."""
 
     events: str
     loader: int

@@ -20,11 +20,7 @@ _OWNERS = (builtins, io)
 
 
 class ReadCounter:
-    """A counter of the bytes that the calling thread reads between `start` and `stop`, from files and pipes, from disk
-    or page cache.
-
-    `stop` returns the count, UNKNOWN if the kernel gives none. Memory maps are not seen.
-    """
+    """A counter of the bytes that the calling thread reads between `start` and `stop`; memory maps are not seen."""
 
     def __init__(self) -> None:
         self._descriptor = UNKNOWN

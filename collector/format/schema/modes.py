@@ -21,10 +21,7 @@ def find_run_mode(run_path: Path) -> int:
 
 
 def find_limit(folder: os.stat_result) -> int:
-    """Return the access rights that files and folders in a folder may have at most, as a mask of mode bits.
-
-    The mask is 0o777 in another user's folder: the owner decides who gets into that folder.
-    """
+    """Return the most access rights for files in a folder, as a mask; in another user's, the owner decides: 0o777."""
     return _OWN | stat.S_IMODE(folder.st_mode) & 0o077 if folder.st_uid == _find_user() else 0o777
 
 

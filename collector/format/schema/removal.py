@@ -126,10 +126,7 @@ class Scratch:
 
 
 def make_folder(path: Path, root: Path | None = None, mode: int | None = None) -> Made:
-    """Make a folder with its parent's access rights, and return the proof that this program made it.
-
-    FileExistsError if the name is taken.
-    """
+    """Make a folder with its parent's access rights, and return the proof. FileExistsError if the name is taken."""
     with opened_parent(path, root) as parent:
         os.mkdir(path.name, find_limit(os.fstat(parent)) if mode is None else mode, dir_fd=parent)
         return Made.of(os.lstat(path.name, dir_fd=parent))
@@ -267,10 +264,7 @@ def _list_names(folder: int) -> list[str]:
 
 
 def _empty(folder: int, path: Path, depth: int = 0, last: tuple[str, ...] = ()) -> None:
-    """Remove the content of an open folder; the names in `last` come last.
-
-    The first failure is raised after all other content is removed.
-    """
+    """Remove the content of an open folder, the names in `last` last. The first failure is raised at the end."""
     names = os.listdir(folder)
     for some in ([name for name in names if name not in last], [name for name in names if name in last]):
         problems = [_remove_entry(folder, name, path / name, depth) for name in some]
@@ -314,10 +308,7 @@ def _open_real(parent: int, name: str, path: Path) -> int:
 
 
 def find_mount(folder: int) -> tuple[int, int]:
-    """Return the identity of an open folder's mount: its device, and on Linux the mount's number, else 0.
-
-    A folder mounted a second time (`mount --bind`) has the same device as its parent.
-    """
+    """Return device and (on Linux) number of an open folder's mount: `mount --bind` keeps the parent's device."""
     device, mount = os.fstat(folder).st_dev, 0
     with suppress(OSError), open(f"/proc/self/fdinfo/{folder}", encoding="ascii") as file:
         mount = next((int(line[7:]) for line in file if line.startswith("mnt_id:")), 0)

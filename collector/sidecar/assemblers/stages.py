@@ -96,14 +96,19 @@ class StageAssembler(Assembler):
         return build_table("stages", columns)
 
 
+@dataclass
 class _Shares:
-    """The times in ns of reading and of each transform, summed over the timed batches of one log. A batch is timed if
-    its samples were timed one by one. The work of an untimed batch is divided in the same proportions.
+    """The times in ns of reading and of each transform, summed over timed batches: those whose samples were timed one
+    by one. The work of an untimed batch is divided in the same proportions.
     """
 
-    def __init__(self) -> None:
-        self.read_ns = 0
-        self.parts_ns: dict[str, int] = {}
+    read_ns: int = 0
+    parts_ns: dict[str, int] = field(default_factory=dict)
+
+    def add(self, read_ns: int, parts: Iterable[tuple[str, int]]) -> None:
+        self.read_ns += read_ns
+        for name, part_ns in parts:
+            self.parts_ns[name] = self.parts_ns.get(name, 0) + part_ns
 
     def divide(self, work_ns: int) -> tuple[int, list[tuple[str, int]]]:
         """Divide the work of an untimed batch: return the time of reading, and the name and time of each transform."""
@@ -130,11 +135,7 @@ class _LogReader:
         return {"position": position, "names": self._names}
 
     def read(self, items: OrderedDict[tuple[int, ...], int], here: BatchesHere) -> list[Row]:
-        """Return rows for the log records since the last call. Note in `items` the number of samples of each batch, by
-        (loader, epoch, batch).
-
-        Note in `here` the batches that the training process itself made, without workers.
-        """
+        """Return rows for new records. Note in `items` the samples of each batch, and in `here` those made here."""
         rows: list[Row] = []
         records = self.ring.read().tolist()
         for number, (kind, *fields) in enumerate(records, self.ring.position - len(records)):
@@ -186,10 +187,8 @@ class _LogReader:
         if not batch.timed:
             read_ns, divided = shares.divide(batch.read_ns)
             return read_ns, [(name, length_ns, None) for name, length_ns in divided]
-        shares.read_ns += batch.read_ns
         named = [(self._names.get(part.name, ""), part.duration_ns, part) for part in parts]
-        for name, length_ns, _ in named:
-            shares.parts_ns[name] = shares.parts_ns.get(name, 0) + length_ns
+        shares.add(batch.read_ns, ((name, length_ns) for name, length_ns, _ in named))
         return batch.read_ns, list(named)
 
     def _work(
@@ -242,15 +241,12 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass
-class _Division:
-    """Sums over batches of one loader that the training process made itself. `read_ns`, `collate_ns` and `parts_ns` (by
-    transform) are sums over its timed batches. `items` is the number of samples of the last timed batch. `fetch_ns` and
-    `work_ns` are sums over the batches that have rows: the durations of their fetches, and the work in these fetches.
+class _Division(_Shares):
+    """The shares of one loader without workers, of collate too. `items` is the number of samples of the last timed
+    batch. `fetch_ns` and `work_ns` are sums over the batches that have rows: of their fetches, and of the work in these.
     """
 
-    read_ns: int = 0
     collate_ns: int = 0
-    parts_ns: dict[str, int] = field(default_factory=dict)
     items: int = 0
     work_ns: int = 0
     fetch_ns: int = 0
@@ -266,9 +262,7 @@ class _Division:
 
 
 class BatchesHere:
-    """The batches that the training process makes itself, without workers. `learn` sums the stages of timed batches;
-    `divide` splits fetches of untimed batches in the same proportions.
-    """
+    """Batches made without workers: `learn` sums the stages of timed ones, `divide` splits the fetches of others."""
 
     def __init__(self) -> None:
         self._divisions: dict[int, _Division] = {}
@@ -286,11 +280,9 @@ class BatchesHere:
             self._written.popitem(last=False)
         if batch.timed:
             division = self._divisions.setdefault(batch.loader, _Division())
-            division.read_ns += batch.read_ns
+            division.add(batch.read_ns, parts)
             division.collate_ns += batch.collate_ns
             division.items = batch.items
-            for name, part_ns in parts:
-                division.parts_ns[name] = division.parts_ns.get(name, 0) + part_ns
 
     def divide(self, fetches: pa.Table) -> list[dict[str, Any]]:
         """Return columns of `stages`, a mapping per loader, for those fetches whose batches have no rows yet."""

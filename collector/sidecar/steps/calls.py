@@ -42,11 +42,7 @@ class CallLog:
         return self._waited_for.get(self._awaited)
 
     def hold(self, start: int, end: int) -> None:
-        """Note a span of time, `start` to `end`, in which a collective held the training thread.
-
-        The span belongs to the awaited call if there is one. Otherwise it belongs to the call that the next words
-        describe.
-        """
+        """Note when a collective held the thread: the awaited call if there is one, else the call described next."""
         self._span = start, end
         if self._awaited:
             self.wait(self._awaited)
@@ -69,11 +65,7 @@ class CallLog:
         self._awaited = 0
 
     def reduce(self, duration: int, held: int, left: int) -> None:
-        """Note that a backward reduced gradients. The next words give the kind and the start of this reduction.
-
-        `held` is the time in ns that the backward waited for the reduction, `left` the end of this wait. Both are 0
-        without a wait.
-        """
+        """Note that a backward reduced gradients, waiting `held` ns until `left` (0: not); kind and start follow."""
         self._reduction = 0, duration, held, left
 
     def date_reduction(self, start: int) -> None:

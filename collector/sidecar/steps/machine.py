@@ -132,9 +132,7 @@ class StepMachine(RowKeeper):
         self.position = fetch.following
 
     def count_steady_samples(self, loaders: Ints, epochs: Ints, samples: Ints) -> Ints:
-        """Return the number of samples that each of several similar steps trained on. Each step has one fetch; the
-        arrays describe the fetched batches. This machine did not read the words of these steps.
-        """
+        """Return the samples that each of several similar steps trained on, with one fetch each."""
         self._usual_fetches |= dict.fromkeys(loaders.tolist(), 1)
         if not self.state.ahead:
             return samples

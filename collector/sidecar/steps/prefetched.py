@@ -28,11 +28,7 @@ Ahead = tuple[Batch, ...]
 
 
 def push_early(ahead: Ahead, fetches: list[Fetch]) -> Ahead:
-    """Return the unused batches, extended by the batches of `fetches`, which no step uses yet.
-
-    If the loader already has unused batches of this epoch, its new batches are not added, because the loop has skipped
-    them.
-    """
+    """Return the unused batches with those of `fetches`, unless the loop has skipped these: the epoch has some."""
     newest = {fetch.loader: fetch.epoch for fetch in fetches}
     kept = tuple(batch for batch in ahead if batch.epoch == newest.get(batch.loader, batch.epoch))
     taken = {batch.loader for batch in kept}
@@ -40,11 +36,7 @@ def push_early(ahead: Ahead, fetches: list[Fetch]) -> Ahead:
 
 
 def drop_unused(ahead: Ahead, loader: int) -> Ahead:
-    """Return the unused batches, after a loader's epoch has ended outside of a step.
-
-    Several batches of the loader are dropped, because the loop has skipped them. A single batch stays: the next step
-    may use it and fetch the first batch of the next epoch.
-    """
+    """Return the unused batches after a loader's epoch has ended: the loop has skipped several of it, but not one."""
     if sum(batch.loader == loader for batch in ahead) <= 1:
         return ahead
     return tuple(batch for batch in ahead if batch.loader != loader)

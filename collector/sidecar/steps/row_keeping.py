@@ -97,11 +97,7 @@ class RowKeeper:
         self._close("startup", time)
 
     def _close_before_fetch(self, code: int, time: int) -> None:
-        """Close the row at the fetch of a batch or the start of a loader, if the row belongs to no training step.
-
-        If it is not known yet whether the row is part of a training step, remember a cut at which the row can be split
-        later.
-        """
+        """Close a row of no training step at the fetch of a batch; remember a cut where that is unknown."""
         if not self.state.started:
             self._start(time)
             return
@@ -183,9 +179,7 @@ class RowKeeper:
             self._close_head(updates[at], "train", self.state.step + 1)
 
     def _note_head(self, time: int) -> bool:
-        """Note the call of a model as the possible start of a batch of inference. Return whether the row already has an
-        earlier such call; False if the call cannot begin a batch of inference.
-        """
+        """Note a model call that may begin a batch of inference; return whether the row has an earlier one."""
         counters, state = self.row.counters, self.state
         fed = counters.fetches + counters.stops + counters.loader_start
         if state.step or state.explicit or self._is_marked or fed or counters.backwards or counters.updates:
@@ -238,18 +232,14 @@ class RowKeeper:
             self._close(self._natural_kind(), time)
 
     def _close_call(self, cut: Cut) -> None:
-        """Make the part of the row before the cut a batch of inference. It ends with its last call; the time from there
-        to the cut, such as the wait for a request, is a row of its own.
-        """
+        """Make the part before the cut a batch, which ends with its last call; a wait is a row of its own."""
         end = self.row.find_end_of_call(cut)
         self._close_head(end, "eval")
         if end is not cut:
             self._close_head(move(cut, end), "rest")
 
     def _close(self, kind: str, time: int, step: int | None = None, after: bool = False) -> None:
-        """Close the row at `time`. The next row begins at the current word of the log; if `after` is True, at the word
-        behind it. `step` is the number of the closed training step, None for a row of another kind.
-        """
+        """Close the row at `time`. The next one begins at the current word of the log, or `after` it."""
         row = self.row
         position = self.position + 1 if after else self._values_from or self.position
         if time == row.start and step is None:

@@ -140,11 +140,7 @@ _FOREACH = {
 
 
 def _for_each(operations: int, in_place: bool) -> Formula:
-    """Return the formula of a foreach operator. It counts `operations` per element, reads all lists of tensors once,
-    and writes a list as large as the first list.
-
-    An in-place operator without operations is a copy: the list that it overwrites is not read.
-    """
+    """Return a formula with `operations` per element; all lists are read, one as large as the first is written."""
 
     def estimate(call: Call) -> Work | None:
         sizes = [sum(math.prod(shape) for shape in shapes) for shapes in call.lists]

@@ -30,10 +30,7 @@ _LEAST_WITHOUT_KERNEL_FRAC = 0.01
 
 
 def check_completeness(trace: Trace, timed_ns: int = 0) -> list[str]:
-    """Return what is missing or impossible in the trace, one clause each; an empty list for a complete trace.
-
-    `timed_ns` is the duration of the trace's steps by a clock outside of the trace, 0 if unknown.
-    """
+    """Return what the trace lacks, a clause each. `timed_ns` is the length of its steps by another clock, or 0."""
     return [
         *_check_launches(*_find_launches(trace)),
         *_check_work(trace),

@@ -187,10 +187,7 @@ def _choose_cuts(values: Ints, rows: Ints) -> Ints:
 
 
 def _sort(values: Ints, rows: Ints, keys: Keys) -> Ints:
-    """Return rows sorted by value; rows with equal values are sorted by the keys.
-
-    The keys are computed only for rows with equal values, which takes a tenth of the time of a full sort.
-    """
+    """Return rows by value, then by keys. Keys only of rows with equal values take a tenth of the time of a sort."""
     mine = values[rows]
     if (mine[1:] < mine[:-1]).any():
         rows = rows[np.argsort(mine, kind="stable")]

@@ -42,10 +42,7 @@ class Lanes:
 
 
 def assign_lanes(columns: Columns, kind: KindColumn, log: Log) -> Lanes:
-    """Return the lane of every slice: a thread, a stream, or a stream's extra lane for annotations and waits.
-
-    Device annotations and waits overlap the work of their stream without nesting, so they get lanes of their own.
-    """
+    """Return the lane of every slice. Annotations and waits overlap a stream's work: they get lanes of their own."""
     found = _LaneFinder(columns, kind, log)
     track, device, stream = (log.scratch.column() for _ in range(3))
     for rows in log.scratch.blocks(len(columns)):

@@ -127,10 +127,7 @@ def _build_tree(ends: Ints) -> list[Ints]:
 
 
 def _find_enclosing(below: Ints, ends: Ints, tolerance_ns: int) -> Ints:
-    """Return for each slice the nearest slice below it that ends no earlier than the slice itself.
-
-    `below` is the slice directly below each slice; the search goes from slice to slice along `below`.
-    """
+    """Return for each slice the nearest one along `below` that ends no earlier than the slice itself."""
     found = below.copy()
     rest = np.flatnonzero(found >= 0)
     while len(rest):

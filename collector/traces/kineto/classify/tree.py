@@ -17,10 +17,7 @@ _STACK_LIMIT = 200
 
 @dataclass(frozen=True)
 class Tree:
-    """The module path and the call stack of each slice. `module` and `stack` hold their numbers, -1 for none.
-
-    Paths become texts only on request. A trace without Python frames has no paths.
-    """
+    """The module path and the call stack of each slice by number, -1 for none. Paths become texts only on request."""
 
     module: Ints
     stack: Ints

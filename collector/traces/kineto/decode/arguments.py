@@ -23,10 +23,7 @@ _SHOWN_ELSEWHERE = frozenset({"Call stack", "Module Hierarchy", "Trace name"})
 
 
 class Arguments(BoundedNumbers):
-    """The distinct arguments, each with a number. The number 0 means "no arguments".
-
-    Arguments are stored as text and decoded at each request, because decoded arguments take ten times the memory.
-    """
+    """The distinct arguments, numbered from 1, as texts: decoded ones take ten times the memory. 0 means none."""
 
     def __init__(self) -> None:
         super().__init__(b"", LIMIT_BYTES)

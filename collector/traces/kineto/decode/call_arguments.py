@@ -190,10 +190,7 @@ class _Search:
         return found
 
     def _read_integers(self, colons: Ints, row: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Return row, start, end and value of the integer after each colon.
-
-        A row without exactly one integer is not plain; `_is_plain` then has False for it.
-        """
+        """Return row, start, end and value of the integer after each colon; `_is_plain` tells where there is one."""
         text = self._text
         start = skip_blanks(text, colons + 1)
         below = text[start] == _MINUS
@@ -251,10 +248,7 @@ def read_call_arguments(raws: Sequence[msgspec.Raw], linked: Mask) -> CallArgume
 
 
 def read_each(raws: Sequence[bytes]) -> tuple[list[bytes], Ints]:
-    """Return each text without the values that differ per call, and the ids as an array of shape (3, texts).
-
-    The rows of the array are correlation, external id and sequence number.
-    """
+    """Return texts without values that differ per call, and ids (3, texts): correlation, external id, sequence."""
     known = decode_each([raw or b"{}" for raw in raws], IDENTITIES)
     entries = [Identity() if entry is None else entry for entry in known]
     external = [entry.external if entry.external is not None else entry.external_old for entry in entries]

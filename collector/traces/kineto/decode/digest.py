@@ -118,10 +118,7 @@ class Digest:
 
 
 def digest(chunk: Chunk, opened: Opened | None = None) -> Digest:
-    """Return the content of a chunk's events. `opened` are the slices that earlier chunks left open.
-
-    Raises NeedsHistoryError if `opened` is needed and missing.
-    """
+    """Return a chunk's content. NeedsHistoryError if `opened`, slices left open earlier, is needed and missing."""
     return _Digesting(chunk, opened).run()
 
 

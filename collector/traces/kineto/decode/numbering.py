@@ -30,10 +30,7 @@ class Numbers(dict[Any, int]):
 
 
 class BoundedNumbers(Numbers):
-    """Numbers for keys of at most `limit_bytes` in total, by default KEYS_LIMIT_BYTES.
-
-    All keys beyond this limit get the number of `rest`. `dropped` is the number of events with such keys.
-    """
+    """Numbers for keys of `limit_bytes` in all; further keys get the number of `rest`, counted in `dropped`."""
 
     def __init__(self, rest: Any, limit_bytes: int | None = None) -> None:
         super().__init__()

@@ -104,10 +104,7 @@ class EventStream:
         return None
 
     def _take_head(self, head: bytes) -> bool:
-        """Read the keys before the events. `head` is the text before a match of the key `traceEvents`.
-
-        Return False if the match is not a key of the outermost object.
-        """
+        """Read the keys before the events; False if `traceEvents` is no key of the outermost object there."""
         try:
             self.metadata.update(_decode_object(head.lstrip(b"\xef\xbb\xbf") + b'"traceEvents":null}'))
         except (ValueError, RecursionError):

@@ -202,10 +202,7 @@ _MARGIN_FRAMES = 60
 
 
 def read_ahead(pool: Pool, text: bytes, blocks: Iterator[bytes], advance: Advance) -> Digests:
-    """Yield the digests of pieces in order. Return the text and the blocks that are left for the reader.
-
-    The pool digests pieces. This process also digests pieces while no worker is free.
-    """
+    """Yield digests of pieces in order, by workers and this process. Return the text and blocks that are left."""
     frames = sum(1 for _ in walk_stack(None)) + SPARE_FRAMES + _MARGIN_FRAMES
     with pool:
         return (yield from _read(pool, text, blocks, (advance, frames)))

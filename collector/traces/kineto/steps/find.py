@@ -188,10 +188,7 @@ def _take_apart(trace: Trace, rows: Ints) -> Ints:
 
 
 def _from_annotation(trace: Trace) -> Steps | None:
-    """Return each repeat of an annotation as a step, None without a suitable annotation.
-
-    The annotation must repeat on one thread and cover most of the time. Digits in its name are ignored.
-    """
+    """Return each repeat of an annotation that covers most of one thread as a step; digits do not count."""
     rows = trace.sort((trace.kind == Kind.ANNOTATION) & ~trace.find_named(LOADER.match))
     if len(rows) < _LEAST_REPEATS:
         return None
@@ -269,10 +266,7 @@ def _add_device_work(trace: Trace, steps: Steps) -> Steps:
 
 
 def _drop_cut_off(steps: Steps, launched: Ints) -> Steps:
-    """Return the steps up to the last one that launched device work, without that one if it launched too little.
-
-    Without device work all steps are kept, because nothing shows whether a step is complete.
-    """
+    """Return the steps up to the last that launched enough device work; all steps without any device work."""
     busy = np.flatnonzero(launched)
     if not len(busy):
         return steps

@@ -241,10 +241,7 @@ def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> P
 
 
 def _list_work(trace: Trace, steps: Steps, host: Phases) -> tuple[Ints, Ints, Ints]:
-    """Return three columns on the device work that ends after its step has ended on the host: the step, the end, and
-    the phase of the launch.
-
-    The work is sorted by step and start."""
+    """Return step, end and phase of the launch of the device work that outlasts its step on the host, in order."""
     columns = [trace.log.scratch.column() for _ in range(4)]
     for device in trace.find(trace.is_device_work):
         launched_ns = trace.find_launch_ns(device, NEVER_NS)

@@ -52,11 +52,7 @@ BATCH_ROWS = 1 << 17
 
 
 def encode(codes: Ints, find_text: Callable[[int], str | None]) -> pa.DictionaryArray:
-    """Return a dictionary column of texts. `find_text` maps a number to its text; negative numbers and None become
-    null.
-
-    The dictionary contains only texts that occur.
-    """
+    """Return a dictionary column of the texts that occur. Negative numbers, and None of `find_text`, become null."""
     used, compact = compress(codes)
     place: dict[str, int] = {}
     picked = (find_text(code) if code >= 0 else None for code in used.tolist())
@@ -91,10 +87,7 @@ def split_batches(step_row: Ints, name: Ints, names: int, scratch: Scratch, size
 
 
 def _find_keys(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: int) -> Ints:
-    """Return a key for each row: the row's step, and also its name if any step has more than `size` rows.
-
-    Rows with the same key are never split between batches.
-    """
+    """Return a key for each row, by which batches are never split: its step, and its name in very long steps."""
     counts = np.zeros(int(step_row.max(initial=-1)) + 2, np.int64)
     for rows in scratch.blocks(len(step_row)):
         counts += np.bincount(step_row[rows] + 1, minlength=len(counts))

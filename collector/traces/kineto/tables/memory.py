@@ -130,10 +130,7 @@ class _Moments:
         return trace.log.scratch.sort(trace.start_ns, mine, lambda rows: (-trace.columns.duration_ns[rows],))
 
     def find(self, times_ns: Ints, threads: Ints) -> Ints:
-        """Return for each moment the innermost host slice around it, on the given thread; -1 for none.
-
-        Times are relative to the file's own base.
-        """
+        """Return for each moment (in the file's own time) the innermost slice around it on its thread; -1 for none."""
         found = np.full(len(times_ns), -1, np.int64)
         for thread in np.unique(threads).tolist():
             asked = np.flatnonzero(threads == thread)

@@ -75,11 +75,7 @@ def _clear_nested(trace: Trace, whole: Ints) -> None:
 
 
 def _sum_work(trace: Trace) -> tuple[Floats, Floats]:
-    """Return operations and least bytes of each call, without nested calls.
-
-    Both aten::linear and the aten::addmm that it calls have a formula. The inner call gets the work, and the outer call
-    0.
-    """
+    """Return operations and least bytes of each call without nested calls: linear has none beside its addmm."""
     known, work = _estimate_calls(trace)
     inner = [trace.log.scratch.floats(len(trace.columns)) for _ in range(2)]
     around = find_owners(trace.caller, known, trace.log.scratch)

@@ -72,10 +72,7 @@ def build_phases(reading: Reading) -> pa.Table:
 
 
 def _list_spans(reading: Reading) -> tuple[Ints, Ints, Ints]:
-    """Return three arrays: row numbers, starts and ends, with one entry for each row of the table `steps`.
-
-    The row number is the row in `reading.steps`, -1 outside of steps.
-    """
+    """Return row in `reading.steps` (-1 outside of steps), start and end for each row of the table `steps`."""
     begin, end = _find_extent(reading)
     bounds = np.stack([reading.to_run(reading.steps.start_ns), reading.to_run(reading.steps.end_ns)], axis=1)
     # Every second span is a step. The other spans lie between steps and may be empty.
