@@ -50,7 +50,7 @@ def test_batches_that_come_in_pairs_make_no_trend() -> None:
         row["data_wait_ns"] += 60 * MS * is_long
         row["duration_ns"] += 60 * MS * is_long
     trend = summarize_stability(build_table_from_rows("steps", rows)).trend_frac
-    assert trend == pytest.approx(0.0, abs=0.05)
+    assert trend == pytest.approx(0.0, abs=0.1)
 
 
 def test_one_step_has_no_jitter() -> None:
