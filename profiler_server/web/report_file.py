@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from collector.format.attempts import find_home
-from collector.format.phases import PHASE_LABELS
+from collector.format.phases import PHASE_COLORS, PHASE_LABELS
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.steps import StepSelection, explain_average, select_steps, summarize_phases
 from profiler_server.analysis.operators.operator_groups import Measure
 from profiler_server.analysis.steps.step_graph import average_graph
-from profiler_server.figures import PHASE_COLORS, Strip, average_runs, build_strip
+from profiler_server.figures.charts import average_runs
+from profiler_server.figures.strips import Strip, build_strip
 from profiler_server.format import format_duration, format_phase_shares
 from profiler_server.report import ALONE, Reporting, build_report
 from profiler_server.report.text import explain_silence, say_verdict

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
-from collector.format.schema.manifest import Overhead, RunManifest, RunState, Warn
+from collector.format.schema.manifest import RankManifest, RunManifest, RunState, Warn
 from collector.plugins import BrokenPlugin, search_room
 from profiler_server.format import fill_in, form_plural
 from profiler_server.page import Page
@@ -97,21 +97,15 @@ class StepFilter:
 
 @dataclass(frozen=True)
 class RunView:
-    """The run that a page shows. `path` is quoted for a shell command. `state`, `overhead`, `warnings`, the number
-    of detailed `windows`, and `flush_s` (the interval between flushes) are those of the chosen rank.
+    """The run that a page shows. `path` is quoted for a shell command. `state` is that of the chosen rank, `recorded`
+    its manifest; None if that is damaged.
     """
 
     id: str
     path: str
     manifest: RunManifest
     state: RunState
-    overhead: Overhead
-    warnings: tuple[Warn, ...]
-    windows: int
-    is_assembled: bool = False
-    """Whether the rank's recorder has finished, so that recovery has nothing left to assemble."""
-    recorded_until_unix_ns: int | None = None
-    flush_s: float | None = None
+    recorded: RankManifest | None = None
     stands_still: str = ""
     """How the job stands still while it records, as a sentence; empty if it makes progress."""
     damage: str = ""
@@ -177,7 +171,7 @@ class Shell:
         """Return the rank's warnings, except the one on the rank's end if the page begins with the job's end."""
         found = self.panel.diagnosis if self.panel is not None else None
         is_told = found is not None and bool(found.end) and self.slug in _TELL_THE_END
-        warnings = self.run.warnings if self.run is not None else ()
+        warnings = self.run.recorded.warnings if self.run is not None and self.run.recorded is not None else ()
         return tuple(warning for warning in warnings if not (is_told and warning.code == "ended_by"))
 
     def here(self, **changes: QueryValue) -> str:
@@ -192,27 +186,22 @@ def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
     path = shlex.quote(str(run.path))
     try:
         ranked = run.rank(rank)
-        manifest = ranked.manifest
-        until_ns = manifest.recorded_until_ns
-        view = RunView(
+        is_live = ranked.state == "recording"
+        job_state, is_recovered = read_job_state(run)
+        ended_badly = job_state in ("failed", "crashed") and not is_live
+        return RunView(
             run_id,
             path,
             run.manifest,
             ranked.state,
-            manifest.overhead,
-            manifest.warnings,
-            len(manifest.windows),
-            manifest.ended_unix_ns is not None,
-            None if until_ns is None else run.manifest.epoch_unix_ns + until_ns,
-            manifest.flush_s,
-            say_stand(run, run.ranks) if ranked.state == "recording" else "",
+            ranked.manifest,
+            stands_still=say_stand(run, run.ranks) if is_live else "",
+            job_state=job_state if ended_badly else None,
+            is_job_recovered=is_recovered and ended_badly,
+            has_broken_steps=has_broken_steps(run, run.ranks),
         )
-        job_state, is_recovered = read_job_state(run)
-        view = replace(view, has_broken_steps=has_broken_steps(run, run.ranks))
-        ended_badly = job_state in ("failed", "crashed") and ranked.state != "recording"
-        return replace(view, job_state=job_state, is_job_recovered=is_recovered) if ended_badly else view
     except RunError as error:
-        return RunView(run_id, path, run.manifest, "crashed", Overhead(), (), 0, damage=str(error))
+        return RunView(run_id, path, run.manifest, "crashed", damage=str(error))
 
 
 def build_nav(pages: PageSet, links: Links, run_id: str, current: str) -> tuple[NavItem, ...]:

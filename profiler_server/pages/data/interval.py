@@ -13,7 +13,7 @@ from profiler_server.analysis.data.queues import DEVICE_QUEUE, QueueKey, trace_b
 from profiler_server.diagnosis.limits.loading import EMPTY_QUEUE_FRAC
 from profiler_server.diagnosis.readings import Reading, judge_wait, read_bottleneck
 from profiler_server.facts.pipeline import QueueSummary
-from profiler_server.figures import Axes, Chart, Line, Stack, build_depths, build_lines, build_stack
+from profiler_server.figures.charts import Axes, Chart, Line, Stack, build_depths, build_lines, build_stack
 from profiler_server.format import (
     ABSENT,
     form_plural,
@@ -52,7 +52,6 @@ def chart_depths(samples: pa.Table, key: QueueKey, chart_id: str) -> Chart:
         ),
         columns=("Time (s)", "Step", "Depth"),
         rows=tuple((f"{at:.3f}", str(step), str(depth)) for at, step, depth in rows),
-        size="medium",
     )
 
 
@@ -188,7 +187,6 @@ def _chart_by_step(facts: PipelineFacts, key: QueueKey, number: int) -> Chart:
             (str(step), str(depth))
             for step, depth in zip(trace.steps[:ROW_LIMIT], trace.depths[:ROW_LIMIT], strict=True)
         ),
-        size="medium",
     )
 
 
@@ -256,7 +254,6 @@ def _chart_waits(facts: PipelineFacts) -> Chart | None:
         rows=tuple(
             (str(step), format_duration(wait), format_duration(h2d)) for step, wait, h2d in list(rows)[:ROW_LIMIT]
         ),
-        size="medium",
     )
 
 

@@ -22,7 +22,7 @@ from profiler_server.analysis.selection import spell_numbers
 from profiler_server.analysis.tables import read_rows
 from profiler_server.diagnosis.readings import Reading, read_bottleneck, read_watched
 from profiler_server.facts.pipeline import OwnStage
-from profiler_server.figures import Chart
+from profiler_server.figures.charts import Chart
 from profiler_server.format import (
     fill_in,
     format_bytes,

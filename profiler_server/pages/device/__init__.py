@@ -15,7 +15,7 @@ from profiler_server.analysis.operators.kernels import shorten_kernel
 from profiler_server.analysis.replay.critical import ON_HOST, find_critical_path
 from profiler_server.derive.derived import NotReady
 from profiler_server.diagnosis.readings import name_host_work, say_host_waits
-from profiler_server.figures import Axes, Chart, Stack, build_stack
+from profiler_server.figures.charts import Axes, Chart, Stack, build_stack
 from profiler_server.format import fill_in, format_duration, format_number_of, format_share, shorten_middle
 from profiler_server.page import (
     WINDOW_REMEDY,

@@ -21,7 +21,7 @@ from profiler_server.analysis.device.launches import (
 )
 from profiler_server.derive.derived import NotReady, derived
 from profiler_server.facts.machine import DeviceSummary, DeviceTimes
-from profiler_server.figures import Axes, Chart, Line, build_lines, decimate
+from profiler_server.figures.charts import Axes, Chart, Line, build_lines, decimate
 from profiler_server.format import (
     ABSENT,
     choose_time_unit,

@@ -10,8 +10,7 @@ import numpy as np
 from collector.format.schema.manifest import Device, RankManifest
 from collector.format.words import ENDED_WORKERS
 from profiler_server.analysis.memory.resources import Resources, Series, Throttling, find_throttling, sum_series
-from profiler_server.figures import Axes, Chart, Line, build_lines
-from profiler_server.figures.charts import Size
+from profiler_server.figures.charts import Axes, Chart, Line, Size, build_lines
 from profiler_server.format import (
     ABSENT,
     fill_in,

@@ -20,7 +20,7 @@ from profiler_server.analysis.memory.memory import (
     sum_operators,
 )
 from profiler_server.analysis.memory.resources import read_scale
-from profiler_server.figures import Axes, Chart, Line, build_lines
+from profiler_server.figures.charts import Axes, Chart, Line, build_lines
 from profiler_server.format import (
     fill_in,
     format_bytes,
@@ -156,7 +156,6 @@ def _draw(rank: RankRun, trace: MemoryTrace, row: int) -> Chart:
         figure=figure,
         columns=("Time", "Allocated", "Operator"),
         rows=_tabulate(trace, origin),
-        size="medium",
     )
 
 

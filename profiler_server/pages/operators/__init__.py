@@ -14,7 +14,7 @@ from collector.format.words import NO_OPERATOR
 from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable, has_modules
 from profiler_server.analysis.operators.operators import DeviceStep, summarize_device_steps
 from profiler_server.analysis.selection import SelectedRows, select_rows
-from profiler_server.figures import Chart
+from profiler_server.figures.charts import Chart
 from profiler_server.format import fill_in, format_count, format_duration, format_number_of, format_steps
 from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy, explain_import
 from profiler_server.pages.operators.charts import (

@@ -20,7 +20,7 @@ from profiler_server.analysis.operators.operator_groups import (
     build_module_tree,
 )
 from profiler_server.analysis.operators.roofline import Part, Roof, find_roof
-from profiler_server.figures import Axes, Chart, Slice, build_bars, build_pie
+from profiler_server.figures.charts import Axes, Chart, Slice, build_bars, build_pie
 from profiler_server.figures.roofline import RoofLine, RoofPoint, build_roofline
 from profiler_server.format import ABSENT, format_count, format_duration, format_rate, format_share, shorten_middle
 from profiler_server.page import Notice

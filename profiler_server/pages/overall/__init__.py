@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 
 from collector.format.finding import BASE_ID, name_run
-from collector.format.phases import PHASE_LABELS
+from collector.format.phases import PHASE_COLORS, PHASE_LABELS
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
@@ -35,10 +35,10 @@ from profiler_server.analysis.steps.requests import summarize_requests
 from profiler_server.analysis.steps.step_figures import count_micro_batches, measure_throughput, summarize_spread
 from profiler_server.analysis.steps.step_graph import average_graph
 from profiler_server.derive.derived import NotReady
-from profiler_server.diagnosis.end_sentences import describe_end, list_attempt_lines, name_title
+from profiler_server.diagnosis.end_sentences import AttemptLine, describe_end, list_attempt_lines, name_title
 from profiler_server.diagnosis.limits.steps import NOTED_FRAC
 from profiler_server.diagnosis.request_sentences import say_latency
-from profiler_server.figures import PHASE_COLORS, Strip, build_strip
+from profiler_server.figures.strips import Strip, build_strip
 from profiler_server.format import (
     describe_micro_batches,
     fill_in,
@@ -110,7 +110,7 @@ class OverallPage:
     step of the whole run, which the suggestions start from; None without steps.
     """
 
-    attempts: tuple[AttemptLink, ...]
+    attempts: tuple[tuple[AttemptLine, str], ...]
     mean_ns: float | None
     stats: Panel[tuple[Stat, ...]]
     step: Panel[MeanStep]
@@ -120,16 +120,6 @@ class OverallPage:
     data_card: Panel[DataCard]
     timeline_card: Panel[TimelineCard]
     facts: tuple[Fact, ...]
-
-
-@dataclass(frozen=True)
-class AttemptLink:
-    """One attempt of the job. `run_id` is its run, `text` says how it ended, `is_this` marks the run of this page."""
-
-    number: int
-    run_id: str
-    text: str
-    is_this: bool
 
 
 @dataclass(frozen=True)
@@ -174,9 +164,9 @@ def build(request: PageRequest) -> OverallPage:
     )
 
 
-def _list_attempts(request: PageRequest) -> tuple[AttemptLink, ...]:
-    lines = list_attempt_lines(request.run)
-    return tuple(AttemptLink(line.number, _name_attempt(request, line.path), line.text, line.is_this) for line in lines)
+def _list_attempts(request: PageRequest) -> tuple[tuple[AttemptLine, str], ...]:
+    """Return the attempts of the job, each with the id of its run."""
+    return tuple((line, _name_attempt(request, line.path)) for line in list_attempt_lines(request.run))
 
 
 def _name_attempt(request: PageRequest, path: Path) -> str:

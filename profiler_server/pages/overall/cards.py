@@ -28,7 +28,7 @@ from profiler_server.facts.loading import Bottleneck
 from profiler_server.facts.pipeline import QueueSummary, StageSummary
 from profiler_server.facts.results import OperatorRow
 from profiler_server.facts.start_up import CAUSES, Cause
-from profiler_server.figures import Axes, Chart, Line, Slice, build_lines, build_pie
+from profiler_server.figures.charts import Axes, Chart, Line, Slice, build_lines, build_pie
 from profiler_server.figures.strips import Bar, percent
 from profiler_server.format import (
     fill_in,

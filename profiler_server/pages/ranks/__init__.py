@@ -18,7 +18,7 @@ from profiler_server.diagnosis.rank_sentences import (
 )
 from profiler_server.facts.job import NotJudged, RankVerdict, Turns, UnevenWork, Unsure
 from profiler_server.facts.ranks import MOST_RANKS, Compared, Example, JobFacts, find_noun
-from profiler_server.figures import Chart
+from profiler_server.figures.charts import Chart
 from profiler_server.format import format_number_of
 from profiler_server.notice import Notice, Page
 from profiler_server.pages.ranks.head import WhatIfView, list_stats, view_what_if

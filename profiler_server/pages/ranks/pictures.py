@@ -11,7 +11,8 @@ import numpy as np
 from collector.format.phases import PHASE_LABELS
 from profiler_server.facts.machine import DeviceTimes
 from profiler_server.facts.ranks import RankFigures, RankGrid, find_noun
-from profiler_server.figures import Axes, Chart, Figure, Heat, Stack, build_heat, build_stack
+from profiler_server.figures.charts import Axes, Chart, Figure, Stack, build_stack
+from profiler_server.figures.heat import Heat, build_heat
 from profiler_server.format import format_bytes, format_duration, format_number_of, format_rate, format_share
 from profiler_server.widgets import Link
 
@@ -45,7 +46,6 @@ def _draw_phases(ranks: Sequence[RankFigures]) -> Chart:
         figure=_draw_bars(Stack(x, parts, labels=PHASE_LABELS)),
         columns=("Rank", *(PHASE_LABELS[name] for name in names)),
         rows=tuple((str(r.rank), *(format_duration(r.phases_ns[name]) for name in names)) for r in ranks),
-        size="medium",
     )
 
 
@@ -64,7 +64,6 @@ def _draw_device(devices: Mapping[int, DeviceTimes]) -> Chart:
         rows=tuple(
             (str(rank), *(format_duration(cell) for cell in row)) for rank, row in zip(devices, rows, strict=True)
         ),
-        size="medium",
     )
 
 

@@ -14,7 +14,7 @@ from profiler_server.analysis.steps.interruptions import WindowReason, explain_w
 from profiler_server.analysis.steps.step_figures import count_micro_batches, summarize_spread
 from profiler_server.analysis.steps.step_graph import average_graph, summarize_device_phases, trace_step
 from profiler_server.facts.steps import HeldSum, sum_interruptions
-from profiler_server.figures import Chart
+from profiler_server.figures.charts import Chart
 from profiler_server.format import describe_micro_batches, format_count
 from profiler_server.page import Notice, Page, PageRequest, build_part, read_steps
 from profiler_server.pages.steps.charts import StepData, build_charts

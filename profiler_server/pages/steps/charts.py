@@ -10,23 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from collector.format.intervals import Ints
-from collector.format.phases import PHASE_LABELS, list_group
+from collector.format.phases import PHASE_COLORS, PHASE_LABELS, list_group
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun
 from collector.format.steps import StepRows, StepSelection, read_integers, select_steps, train_steps
 from profiler_server.analysis.steps.outliers import list_outliers
 from profiler_server.analysis.steps.step_figures import find_beyond, trace_band
-from profiler_server.figures import (
-    PHASE_COLORS,
-    Axes,
-    Chart,
-    Figure,
-    Line,
-    Stack,
-    build_lines,
-    build_stack,
-    run_length,
-)
+from profiler_server.figures.charts import Axes, Chart, Figure, Line, Stack, build_lines, build_stack, run_length
 from profiler_server.format import fill_in, form_plural, format_count, format_duration, join_names, say_cut
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from collector.format.phases import Phase, list_phases
+from collector.format.phases import PHASE_COLORS, Phase, list_phases
 from profiler_server.analysis.steps.step_figures import PhaseSpread
 from profiler_server.analysis.steps.step_graph import CollectiveStretch, StepGraph
 from profiler_server.diagnosis.limits.steps import NOTED_FRAC
-from profiler_server.figures import PHASE_COLORS, Bar, Strip, build_lane, build_strip
+from profiler_server.figures.strips import Bar, Strip, build_lane, build_strip
 from profiler_server.format import fill_in, format_duration, format_phase_shares, format_share, shorten_middle
 
 MOST_STREAMS = 12

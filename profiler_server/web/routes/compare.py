@@ -21,7 +21,7 @@ from profiler_server.analysis.compare.comparison import (
 )
 from profiler_server.analysis.compare.several import MOST_COMPARED, Row, compare_several, list_operators, list_phases
 from profiler_server.derive.derived import AT_ONCE_SLICES, count_slices
-from profiler_server.figures import Chart
+from profiler_server.figures.charts import Chart
 from profiler_server.figures.waterfall import Fall, build_waterfall, find_base_ns
 from profiler_server.format import format_difference, format_duration
 from profiler_server.page import Notice
@@ -227,7 +227,6 @@ def draw_waterfall(found: Comparison) -> Chart | None:
             (part.name, format_difference(part.change_ns), f"± {format_duration(part.noise_ns)}", part.meaning)
             for part in changed
         ),
-        size="medium",
     )
 
 

@@ -11,10 +11,11 @@ from starlette.responses import Response
 
 from profiler_server.analysis.change_points import LevelChange
 from profiler_server.analysis.history import History, find_kind, list_histories
-from profiler_server.figures import Chart
+from profiler_server.figures.charts import Chart
 from profiler_server.figures.history import COLORS, Course, Dot, Level, build_history, find_base_ns
 from profiler_server.format import format_change, format_duration, shorten_middle
 from profiler_server.page import Notice
+from profiler_server.report.schema import pick
 from profiler_server.store.catalog import find_family
 from profiler_server.store.headline import RunEntry
 from profiler_server.store.run_query import RunPage, RunQuery, select_runs
@@ -301,12 +302,7 @@ def _describe(history: History) -> dict[str, Any]:
         "changes": [
             {
                 "since": history.runs[change.at].id,
-                "change_frac": change.change_frac,
-                "before_ns": change.before_ns,
-                "after_ns": change.after_ns,
-                "before": change.before,
-                "after": change.after,
-                "chance": change.chance,
+                **pick(change),
                 "text": format_change(change.change_frac),
             }
             for change in history.changes

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_server import figures
 from profiler_server.analysis.stacks.frames import MOST_DEPTH, Frame, lay_out
 from profiler_server.facts.steps import FlameNode
-from profiler_server.figures import Axes, Line, Slice, Stack, build_strip, build_ticks
-from profiler_server.figures.charts import BINNED_BARS, DRAWN_POINTS
+from profiler_server.figures import charts as figures
+from profiler_server.figures.charts import BINNED_BARS, DRAWN_POINTS, Axes, Line, Slice, Stack
 from profiler_server.figures.flame import ROW_HEIGHT, build_flame
+from profiler_server.figures.strips import build_strip, build_ticks
 from profiler_server.figures.waterfall import Fall, build_waterfall, find_base_ns, list_levels
 from profiler_server.format import format_share
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from profiler_server.figures import PALETTE
+from collector.format.phases import PALETTE
 
 STATIC = Path(__file__).parents[3] / "frontend/static"
 

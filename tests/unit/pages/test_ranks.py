@@ -21,7 +21,7 @@ from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.limits.facts import SLOW_RANK_FRAC
 from profiler_server.diagnosis.limits.stragglers import SEEN_BEHIND_FRAC
 from profiler_server.facts.ranks import CollectiveRow, Collectives
-from profiler_server.figures import build_heat
+from profiler_server.figures.heat import build_heat
 from profiler_server.format import format_duration, format_share
 from profiler_server.page import PageRequest
 from profiler_server.pages.ranks import Comparison, RanksPage, build, tables

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from profiler_server.figures import PALETTE
+from collector.format.phases import PALETTE
 from profiler_server.web.frontend import find_frontend
 
 FIGURES = (find_frontend() / "static/css/figure.css").read_text("utf-8")
