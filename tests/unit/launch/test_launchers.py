@@ -89,6 +89,7 @@ def test_deepspeed_has_its_worker_recorded_with_the_rank_that_it_gives(tmp_path:
         ),
         (("-m", "pkg.train", "a"), ("-m", "collector.launch", "-o", "x", "-m", "pkg.train", "a")),
         (("-m", "collector.launch", "train.py"), ("-m", "collector.launch", "train.py")),
+        (("-m", "stepscope", "run", "train.py"), ("-m", "stepscope", "run", "train.py")),
     ],
 )
 def test_the_command_of_the_workers_is_wrapped_once(words: tuple[str, ...], wrapped: tuple[str, ...]) -> None:
