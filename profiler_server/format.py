@@ -357,7 +357,7 @@ def say_gain(suggestion: object, mean_ns: float | None = None) -> str:
     """
     fields = suggestion if isinstance(suggestion, Mapping) else vars(suggestion)
     values = {**fields, "mean_ns": mean_ns}
-    if values["least_step_ns"] is not None:
+    if values["least_step_ns"]:
         return say("gain", "bound", **values)
     if values["predicted_step_ns"] is None:
         return say("gain", "unknown")
@@ -372,7 +372,7 @@ def say_saving(suggestion: object, mean_ns: float | None) -> str:
     fields = vars(suggestion)
     is_bound = fields["least_step_ns"] is not None
     step_ns = fields["least_step_ns"] if is_bound else fields["predicted_step_ns"]
-    if not mean_ns or step_ns is None or step_ns >= mean_ns:
+    if not mean_ns or not step_ns or step_ns >= mean_ns:
         return ""
     saved_ns = mean_ns - step_ns
     entry = "saved_at_most" if is_bound else "saved"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from collector.edge import Edge, attempt
@@ -77,7 +77,7 @@ def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> st
         _render_suggestions(report, run, rank),
     ]
     if report["abstained"]:
-        lines = [f"  {a['rule']}: missing: {a['missing']}. {a['how']}" for a in report["abstained"]]
+        lines = list(list_lacks(report["abstained"]))
         parts.append("\n".join(["Not judged", *lines]))
     if report["warnings"]:
         parts.append("\n".join(["Warnings", *(f"  {warning}" for warning in report["warnings"])]))
@@ -128,6 +128,14 @@ def choose_described(run: Run) -> Sequence[int]:
     with Edge(lambda error: None):  # said where the ranks are compared
         culprits = judge_run(run, summarize_ranks(run)).culprits
     return [rank for at, rank in enumerate(run.ranks) if at == 0 or rank in culprits][:_MOST_DESCRIBED]
+
+
+def list_lacks(abstained: list[dict[str, str]]) -> Iterator[str]:
+    """Yield a line for each thing to do: the rules that need it, what they miss now, and what to do."""
+    for how in dict.fromkeys(entry["how"] for entry in abstained):
+        same = [entry for entry in abstained if entry["how"] == how]
+        rules = ", ".join(entry["rule"] for entry in same)
+        yield f"  {rules}: missing: {'; '.join(dict.fromkeys(entry['missing'] for entry in same))}. {how}"
 
 
 def _render_ranks(ranks: list[dict[str, Any]], run: Run, rank: int | None) -> list[str]:

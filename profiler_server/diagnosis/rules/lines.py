@@ -16,7 +16,7 @@ from profiler_server.diagnosis.limits import lines as limits
 from profiler_server.diagnosis.limits.facts import NOISY_FRAC, SURE_ERRORS
 from profiler_server.diagnosis.limits.host import PYTHON_CORES
 from profiler_server.facts.case import WORKERS, Case, Finding, Hotspot, LineOperator, Rule
-from profiler_server.format import format_sampled
+from profiler_server.format import format_duration, format_sampled
 from profiler_server.words.phrases import FUNCTIONS, describe
 
 _SERIAL = re.compile(
@@ -237,7 +237,8 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
     partial, partial_frac = _find_partial(spot)
     if pattern == "partial":
         saved_frac = partial_frac
-    left_ns = max(1.0 - saved_frac, 0.0) * case.steps.mean_ns
+    left_frac = max(1.0 - saved_frac, 0.0)
+    left_ns = left_frac * case.steps.mean_ns if round(left_frac, 3) else 0.0
     line, work = spot.lines[0], spot.work
     most = partial if partial is not None and pattern == "partial" else _find_most_called(spot)
     text = describe(
@@ -252,7 +253,7 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
         sampled=format_sampled(spot.whole_frac, (spot.high_frac - spot.low_frac) / 2),
         backward=" with its backward" if _has_gradient(spot) else "",
         phases=" and ".join(_name_phase(name) for name in sorted(spot.phases, key=lambda name: -spot.phases[name])[:2]),
-        left_ns=left_ns,
+        left=_say_left(case, pattern, left_ns) if left_ns else "",
         made=next(iter(spot.inside), spot.name),
         called=next(iter(spot.calls), ""),
         operator=most.name if most is not None else "",
@@ -267,6 +268,15 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
     )
     severity: Literal["low", "info"] = "low" if pattern else "info"
     return Finding(text, evidence=(FUNCTIONS,), severity=severity, subject=spot.subject, least_step_ns=left_ns)
+
+
+_IDEALS = {"partial": "these calls cost nothing", "one_thread": "it ran on these too"}
+
+
+def _say_left(case: Case, pattern: str, left_ns: float) -> str:
+    took = f"would take {format_duration(left_ns)} instead of {format_duration(case.steps.mean_ns)}"
+    best = ", at best" if pattern == "one_thread" else ""
+    return f" If {_IDEALS.get(pattern, 'it cost nothing')}, the {case.steps.noun} {took}{best}."
 
 
 def _name_phase(name: str) -> str:

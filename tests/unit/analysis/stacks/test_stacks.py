@@ -16,6 +16,7 @@ from profiler_server.analysis.stacks.stacks import Stacks, read_stacks
 from profiler_server.diagnosis.limits.stacks import LEAST_SAMPLES
 from profiler_server.facts.steps import Part
 from profiler_server.store.redaction import redact
+from tests.support.live import edit_rank
 from tests.support.must import must
 from tests.support.runs import build_run
 from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
@@ -105,6 +106,15 @@ def test_an_expression_with_a_frame_of_its_own_is_part_of_the_function_around_it
         ("torch.argmax", "main", "train.py:61", 0.3),
         ("main", "", "train.py:61", 0.1),
     ]
+
+
+@pytest.mark.parametrize(("names", "named"), [(["AdamW"], "torch.AdamW.step"), (["AdamW", "Adam"], "torch.Adam.step")])
+def test_an_update_has_the_name_of_the_only_class_of_optimizers(tmp_path: Path, names: list[str], named: str) -> None:
+    path = build_run(tmp_path / "run")
+    edit_rank(path, facts={"optimizers": [{"name": name} for name in names]})
+    update = in_phase("optimizer", 40, library("Adam.step", "torch/optim/adam.py"))
+    found = must(read_stacks(Run(write_stacks(path, [FORWARD, update])).rank(0)))
+    assert [entry.function for entry in found.phase("optimizer").functions] == [named]
 
 
 def test_a_decorator_is_named_by_what_it_decorates(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from profiler_server.diagnosis.judging import judge
 from profiler_server.facts.case import WORKERS, Hotspot, Line, LineOperator, LineWork
+from profiler_server.format import say_gain
+from profiler_server.report.text import list_lacks
 from tests.support import facts as make
 from tests.support.cases import PLANTED, build_case_run
 from tests.support.diagnosing import measure
@@ -50,6 +52,13 @@ def test_only_the_gradients_of_parts_are_saved_and_no_more_than_the_line_has(of_
     case = with_lines(spot(work=parts, backward_frac=0.3))
     (found,) = make.find(case, "hot_line")
     assert found.least_step_ns == pytest.approx(left * case.steps.mean_ns)
+
+
+def test_rules_that_miss_something_for_one_reason_share_a_line() -> None:
+    lacks = [
+        {"rule": name, "missing": missing, "how": "Record more."} for name, missing in zip("abc", "xxy", strict=True)
+    ]
+    assert list(list_lacks(lacks)) == ["  a, b, c: missing: x; y. Record more."]
 
 
 def test_parts_whose_times_are_all_zero_are_no_pattern() -> None:
@@ -144,6 +153,15 @@ def test_a_line_on_one_thread_could_at_best_use_all_free_processors() -> None:
     found = spot(work=work(), backward_frac=0.1, course=course(error_ns=1e9, asleep_frac=0.0, threads=1.0))
     (look,) = make.find(with_lines(found, case=case), "hot_line")
     assert look.least_step_ns == pytest.approx((1 - 0.5 / 2) * base().steps.mean_ns)
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.99, "it cost nothing, the step would take 640 µs"), (0.9999, "")])
+def test_no_step_of_nothing_is_stated_for_a_line_that_takes_all_of_it(share: float, said: str) -> None:
+    (look,) = make.find(with_lines(spot(share)), "hot_line")
+    assert said in look.text.measured
+    assert ("cost nothing" in look.text.measured) is bool(said)
+    fields = {"least_step_ns": look.least_step_ns, "predicted_step_ns": None, "condition": ""}
+    assert say_gain(fields).startswith("At best: 640 µs" if said else "No step time is predicted")
 
 
 @pytest.mark.parametrize(("grown_ms", "named"), [(20.0, True), (2.0, False)])
