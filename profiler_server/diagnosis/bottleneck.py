@@ -27,7 +27,7 @@ from profiler_server.diagnosis.limits.facts import CAPPED_NEED, COMPUTING_FRAC, 
 from profiler_server.facts.loading import BatchTimes, Bottleneck, Readiness
 from profiler_server.facts.machine import HostLoad
 from profiler_server.facts.pipeline import WORKER_STAGES, OwnMaking, OwnStage, WorkerLoad
-from profiler_server.format import format_duration, format_share
+from profiler_server.format import fill_in, format_duration, format_share
 
 
 def find_bottleneck(
@@ -46,11 +46,11 @@ def find_bottleneck(
     ready.
     """
     if wait_frac < limits.MODERATE_WAIT_FRAC:
-        return Bottleneck(None, "The step hardly waits for data: every stage keeps up.")
+        return Bottleneck(None, fill_in("The {noun} hardly waits for data: every stage keeps up."))
     if regular_frac is not None and _waits_at_starts(wait_frac, regular_frac):
         share = format_share(regular_frac)
-        why = f"Most of the wait is in the first steps of epochs; the other steps wait for data for {share} of their time."
-        return Bottleneck(None, why, "epoch_start")
+        starts = "Most of the wait is in the first {nouns} of {epochs}; the other {nouns} wait for data for {share} of their time."
+        return Bottleneck(None, fill_in(starts, share=share), "epoch_start")
     workers = {stage: work_ns[stage] for stage in WORKER_STAGES if work_ns.get(stage)}
     slowest = max(workers, key=lambda stage: workers[stage]) if workers else None
     if not readiness:
@@ -77,15 +77,16 @@ def _waits_at_starts(wait_frac: float, regular_frac: float) -> bool:
 
 def _say_idle(busy_frac: float) -> str:
     share = format_share(busy_frac)
-    return f"While steps run, the workers work only {share} of their time, so they are not what the step waits for."
+    text = "While {nouns} run, the workers work only {share} of their time, so they are not what the {noun} waits for."
+    return fill_in(text, share=share)
 
 
 def _find_own_stage(slowest: str | None, stages: Sequence[str], own: OwnMaking | None) -> Bottleneck:
     """Return `slowest`, the longest stage of a loader without workers, as the limit. The stage is None if the timed
     stages explain too little of the wait for a batch."""
     if own is None or own.timed_ns >= limits.TIMED_WAIT_FRAC * own.wait_ns:
-        why = "There are no worker processes: each stage holds up the step for as long as it runs."
-        return Bottleneck(slowest, why, "making")
+        why = "There are no worker processes: each stage holds up the {noun} for as long as it runs."
+        return Bottleneck(slowest, fill_in(why), "making")
     names = " and ".join(_DOING[stage] for stage in stages)
     take = "takes" if len(stages) == 1 else "take"
     why = (
@@ -129,8 +130,8 @@ def _explain_ready(slowest: str | None, load: WorkerLoad | None) -> Bottleneck:
     if load is not None and load.queued_frac >= QUEUED_FRAC:
         if slowest is not None and load.busy_frac >= limits.WORKERS_BUSY_FRAC and (load.cpu_frac or 0.0) > CAPPED_NEED:
             share = format_share(load.busy_frac)
-            why = f"While steps run, the workers work {share} of their time, on the processors that the step waits for."
-            return Bottleneck(slowest, why, "making")
+            why = "While {nouns} run, the workers work {share} of their time, on the processors that the {noun} waits for."
+            return Bottleneck(slowest, fill_in(why, share=share), "making")
         share = format_share(load.queued_frac)
         why = f"Batches are ready, but the recorded thread waits for a free processor for {share} of its time."
         return Bottleneck(None, why, "processor")
@@ -140,11 +141,11 @@ def _explain_ready(slowest: str | None, load: WorkerLoad | None) -> Bottleneck:
     if slowest is not None and load is not None and load.busy_frac >= limits.HANDOVER_BUSY_FRAC and computes:
         why = "Batches are ready, but the workers are too busy to hand them over quickly."
         return Bottleneck(slowest, why, "receiving")
-    why = "Batches are ready when they are asked for: the step waits to receive them from the worker."
+    why = "Batches are ready when they are asked for: the {noun} waits to receive them from the worker."
     if load is not None and load.making is not None:
         share = format_share(load.making.made_frac)
-        why = f"The workers had finished {share} of the batches before they were asked for: the step waits to receive them."
-    return Bottleneck("send", why, "receiving")
+        why = f"The workers had finished {share} of the batches before they were asked for: the {{noun}} waits to receive them."
+    return Bottleneck("send", fill_in(why), "receiving")
 
 
 def _say(queue: Readiness) -> str:
@@ -257,7 +258,7 @@ def read_limit(rank: RankRun, number: int | None) -> Bottleneck:
     train, selection = train_steps(rows), select_steps(rows)
     feed = next((feed for feed in read_feeds(rank, train) if feed.loader == number), None)
     if feed is None or not selection.kept.any():
-        return Bottleneck(None, "No step waits for this loader.")
+        return Bottleneck(None, fill_in("No {noun} waits for this loader."))
     loader = next((entry for entry in rank.manifest.loaders if entry.id == number and not entry.watched), None)
     starts = read_integers(train, "start_ns")
     host = read_or(None, summarize_host, rank, int(starts[0]), int(starts[-1] + selection.duration_ns[-1]))

@@ -85,6 +85,7 @@ from profiler_server.facts.steps import (
     Steps,
     UnusedGradients,
 )
+from profiler_server.format import speak_of
 
 _log = logging.getLogger("stepscope")
 T = TypeVar("T")
@@ -118,7 +119,8 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         host_waits=_read_waits(rank),
     )
     feeds = read_feeds(rank, train)
-    loadings = [_measure_loading(rank, feed, train, selection, device, host) for feed in feeds]
+    with speak_of(rows.noun):
+        loadings = [_measure_loading(rank, feed, train, selection, device, host) for feed in feeds]
     found = sorted((entry for entry in loadings if entry is not None), key=lambda entry: -entry.wait_ns)
     if not found:
         return None

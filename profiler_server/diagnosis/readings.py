@@ -22,7 +22,7 @@ from profiler_server.diagnosis.limits.verdict import BOUND_FRAC, NAMED_WAIT_FRAC
 from profiler_server.facts.loading import Bottleneck, Readiness
 from profiler_server.facts.machine import HostWaits
 from profiler_server.facts.pipeline import QueueSummary
-from profiler_server.format import format_duration, format_share, shorten_middle
+from profiler_server.format import fill_in, format_duration, format_share, shorten_middle
 
 Tone = Literal["good", "watch", "bad", "plain"]
 STAGE_WORDS = {"send": "receiving batches", "pin": "pinning", "h2d": "host-to-device copies"}
@@ -95,7 +95,7 @@ def judge_wait(
         return Reading("good", "Not input-bound", f"{waits}, less than {format_share(MODERATE_WAIT_FRAC)}.")
     is_high = wait_frac >= HIGH_WAIT_FRAC
     if limit is not None and limit.cause in _READY_TITLES:
-        return Reading("bad" if is_high else "watch", _READY_TITLES[limit.cause], f"{waits}. {limit.reason}")
+        return Reading("bad" if is_high else "watch", fill_in(_READY_TITLES[limit.cause]), f"{waits}. {limit.reason}")
     if is_high:
         return Reading("bad", "Highly input-bound", f"{waits}; {format_share(HIGH_WAIT_FRAC)} and up is high.")
     return Reading(
@@ -106,7 +106,7 @@ def judge_wait(
 _READY_TITLES = {
     "receiving": "Receiving batches takes long",
     "processor": "No processor is free to receive batches",
-    "epoch_start": "The starts of epochs wait for data",
+    "epoch_start": "The starts of {epochs} wait for data",
 }
 
 
@@ -128,7 +128,7 @@ def _read_depths(pipeline: Pipeline, last: QueueSummary) -> Reading:
         text = f"It was empty in {share} of the requests, but slow workers are not the reason. {pipeline.limit.reason}"
         return Reading("watch", "The queue runs dry, not for slow workers", text)
     if device is None:
-        text = f"It was empty in {share} of the requests: the workers make batches slower than the step uses them."
+        text = f"It was empty in {share} of the requests: the workers make batches slower than the {fill_in('{noun}')} uses them."
         return Reading("bad", "The worker queue runs dry", text)
     if host is not None and host.empty_frac > EMPTY_QUEUE_FRAC:
         text = f"Both queues run dry (empty: {format_share(host.empty_frac)} and {share}): the processing stage is the limit."
@@ -137,7 +137,7 @@ def _read_depths(pipeline: Pipeline, last: QueueSummary) -> Reading:
         text = f"The worker queue is {format_share(host.usage_frac)} full while the pin queue is empty in {share}."
         return Reading("bad", "The transfer is the limit", f"{text} The pin-memory thread does not keep up.")
     text = f"The pin queue was empty in {share} of the requests while the worker queue held batches some of the time."
-    return Reading("watch", "The step waits for pinned batches", text)
+    return Reading("watch", fill_in("The {noun} waits for pinned batches"), text)
 
 
 def _read_filled(pipeline: Pipeline, last: QueueSummary) -> Reading:
@@ -149,9 +149,11 @@ def _read_filled(pipeline: Pipeline, last: QueueSummary) -> Reading:
     if pipeline.wait_frac < MODERATE_WAIT_FRAC:
         return Reading("good", "Batches are there when asked for", text)
     if pipeline.limit.cause == "epoch_start":
-        return Reading("good", "Batches are there when asked for", f"{text} The wait is at the starts of epochs.")
+        return Reading(
+            "good", "Batches are there when asked for", f"{text} The wait is at the starts of {fill_in('{epochs}')}."
+        )
     if pipeline.limit.cause == "making":
-        return Reading("watch", "Some batches come late", f"{text} The step waits for these batches.")
+        return Reading("watch", "Some batches come late", f"{text} The {fill_in('{noun}')} waits for these batches.")
     return Reading("watch", "Batches are ready, yet receiving one takes long", text)
 
 
@@ -194,12 +196,12 @@ def read_bottleneck(limit: Bottleneck) -> Reading:
     if limit.cause == "processor":
         return Reading("watch", "Limited by the processors", limit.reason)
     if limit.cause == "epoch_start":
-        return Reading("watch", "Limited by the starts of epochs", limit.reason)
+        return Reading("watch", fill_in("Limited by the starts of {epochs}"), limit.reason)
     if limit.cause == "overhead":
         return Reading("bad", "Limited by the DataLoader itself", limit.reason)
     if limit.cause == "unmarked":
         return Reading("watch", "Limited by what no stage marks", limit.reason)
     if limit.stage is None:
-        return Reading("good", "No stage holds the step up", limit.reason)
+        return Reading("good", fill_in("No stage holds the {noun} up"), limit.reason)
     tone: Tone = "watch" if limit.cause == "receiving" else "bad"
     return Reading(tone, f"Limited by {STAGE_WORDS.get(limit.stage, limit.stage)}", limit.reason)

@@ -23,6 +23,7 @@ from profiler_server.diagnosis.what_if import drop_extra, sum_recorded_ns
 from profiler_server.facts.case import STEPS_PAGE, Abstention, Case, Evidence, Finding, Hotspot, Rule
 from profiler_server.facts.loading import Floats
 from profiler_server.facts.steps import Ints, Mask, read_column
+from profiler_server.format import format_number_of
 from profiler_server.words.phrases import FUNCTIONS, describe, write_loader
 
 
@@ -231,7 +232,7 @@ def _judge_slow_start(case: Case) -> Finding | None:
             started_ns=started_ns,
             share=share,
         ),
-        evidence=(Evidence("steps", "step=1", "The first step"),),
+        evidence=(Evidence("steps", "step=1", f"The first {case.steps.noun}"),),
     )
 
 
@@ -245,22 +246,18 @@ def _judge_warm_up(case: Case) -> Finding | None:
     share = extra / float(selection.duration_ns.sum())
     if extra < limits.WARM_UP_NS or share < limits.WARM_UP_FRAC:
         return None
+    noun = case.steps.noun
+    first = noun if steps == 1 else format_number_of(steps, noun)
     return Finding(
-        describe(case, "warm_up", first="step" if steps == 1 else f"{steps} steps", extra=extra, share=share),
-        evidence=(Evidence("steps", "step=1", "The first step"),),
+        describe(case, "warm_up", first=first, extra=extra, share=share),
+        evidence=(Evidence("steps", "step=1", f"The first {case.steps.noun}"),),
     )
 
 
-def _choose_less(passes: int) -> tuple[str, float]:
-    """Return the key of the text on a way to evaluate less, and the share of the evaluation that remains.
-
-    The way is every fifth pass if there are five or more, every second pass if there are two or more, and half of the
-    samples otherwise.
-    """
-    if passes < 2:
-        return "validation_share.samples", 0.5
-    every = 5 if passes >= 5 else 2
-    return ("validation_share.fifth" if every == 5 else "validation_share.second"), math.ceil(passes / every) / passes
+def _find_left(passes: int, every: int) -> float:
+    """Return the share of the evaluation that remains if only every second or fifth pass takes place (`every`), or half of
+    the samples of a single one."""
+    return math.ceil(passes / every) / passes if passes > 1 else 0.5
 
 
 def _judge_validation_share(case: Case) -> Finding | None:
@@ -275,13 +272,15 @@ def _judge_validation_share(case: Case) -> Finding | None:
     if not read_column(evaluation, "fetches").any() and evaluation["loader"].null_count == evaluation.num_rows:
         return Finding(describe(case, "validation_share.calls", calls=evaluation.num_rows, spent_ns=spent, share=share))
     passes = len(case.steps.interruptions.of_kind("validation").start_ns)
-    (entry, left_frac), now_ns = _choose_less(passes), spent + trained
-    then_ns = trained + left_frac * spent
+    every, now_ns = 5 if passes >= 5 else 2, spent + trained
+    then_ns = trained + _find_left(passes, every) * spent
     waited = int(read_column(evaluation, "data_wait_ns").sum()) / spent
     return Finding(
         describe(
             case,
-            entry,
+            "validation_share.passes" if passes > 1 else "validation_share.samples",
+            nth="fifth" if every == 5 else "second",
+            every=every,
             batches=evaluation.num_rows,
             spent_ns=spent,
             share=share,

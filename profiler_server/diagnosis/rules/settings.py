@@ -46,7 +46,6 @@ class _Cost:
     usual_ns: float
     most_ns: float
     sentence: str
-    is_measured: bool
 
 
 def _measure_anomaly(case: Case) -> _Cost | None:
@@ -77,7 +76,7 @@ def _measure_anomaly(case: Case) -> _Cost | None:
     )
     if usual <= 0:
         return None
-    return _Cost(low, usual, high, f"{said}{checked}.", seen is not None)
+    return _Cost(low, usual, high, f"{said}{checked}.")
 
 
 def _bound(seen: SampledShare) -> tuple[float, float, float]:
