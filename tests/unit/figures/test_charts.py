@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collector.format.phases import PALETTE
 from profiler_server.analysis.stacks.frames import MOST_DEPTH, Frame, lay_out
 from profiler_server.facts.steps import FlameNode
 from profiler_server.figures import charts as figures
@@ -111,13 +112,13 @@ def test_hostile_names_are_text_and_bounded() -> None:
 
 @pytest.mark.parametrize(("theme", "ground"), [(0, "#ffffff"), (1, "#0d1117")])
 def test_colors_stand_out_from_the_ground(theme: int, ground: str) -> None:
-    weak = {name: _contrast(colors[theme], ground) for name, colors in figures.PALETTE.items()}
+    weak = {name: _contrast(colors[theme], ground) for name, colors in PALETTE.items()}
     assert {name: ratio for name, ratio in weak.items() if ratio < 3.0} == {}
 
 
 @pytest.mark.parametrize("theme", [0, 1])
 def test_colors_of_phases_are_apart_for_every_kind_of_sight(theme: int) -> None:
-    solid = [c for name, c in figures.PALETTE.items() if name not in ("idle", "worse", "overlap")]
+    solid = [c for name, c in PALETTE.items() if name not in ("idle", "worse", "overlap")]
     near = [
         (a[theme], b[theme], sight)
         for a, b in itertools.combinations(solid, 2)
@@ -170,8 +171,8 @@ def test_a_slice_that_is_a_category_of_every_page_has_its_colour_and_no_other_sl
     pie = figures.build_pie([Slice(name, 1.0, "") for name in names])["data"][0]
     colors = dict(zip(names, pie["marker"]["colors"], strict=True))
     own = {name: colors.pop(name) for name in ("communication", "copy", "optimizer")}
-    assert own == {name: figures.PALETTE[name][0] for name in own}
-    meanings = {figures.PALETTE[name][0] for name in ("communication", "copy", "optimizer", "data")}
+    assert own == {name: PALETTE[name][0] for name in own}
+    meanings = {PALETTE[name][0] for name in ("communication", "copy", "optimizer", "data")}
     assert not meanings & set(colors.values())
     looks = list(zip(pie["marker"]["colors"], pie["marker"]["pattern"]["shape"], strict=True))
     assert len(set(looks)) == len(looks)
