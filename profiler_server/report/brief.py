@@ -40,7 +40,7 @@ def write_brief(run: Run, rank: int | None = None) -> list[str]:
         lines.insert(0, found.end)
     if say_attempts(attempts) not in lines[0]:
         lines.append(say_attempts(attempts))
-    return [line for line in (*lines, *spell_reports(attempts)) if line]
+    return list(dict.fromkeys(line for line in (*lines, *spell_reports(attempts)) if line))
 
 
 def _say_requests(rank: RankRun) -> str:

@@ -23,17 +23,18 @@ _LATEST = 1 << 62
 
 
 class DeviceRow(NamedTuple):
-    """A row above the streams: its name, and the category of its slices."""
+    """A row above the streams: its name, and the category of its slices. No work of the device has this category: what
+    counts the kernels of an exported trace must not count them twice."""
 
     name: str
     category: str
 
 
 DEVICE_ROWS = (
-    DeviceRow("Computation", "kernel"),
+    DeviceRow("Computation", "computation"),
     DeviceRow("Communication, overlapped", "overlap"),
-    DeviceRow("Communication, exposed", "communication"),
-    DeviceRow("Copies, exposed", "memcpy"),
+    DeviceRow("Communication, exposed", "exposed communication"),
+    DeviceRow("Copies, exposed", "exposed copy"),
     DeviceRow("Free time", "wait"),
 )
 _FREE = len(DEVICE_ROWS) - 1
