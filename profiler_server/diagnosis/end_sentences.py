@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.format.attempts import list_attempts
+from collector.format.attempts import find_home, list_attempts
 from collector.format.rank import RankRun
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
+from collector.format.schema.removal import SCRATCH_FILE
 from collector.format.schema.wording import format_ranks_named
 from collector.format.standstills import Standstill, read_standstills
 from collector.hangs.blame import Stop, name_group
@@ -149,11 +150,13 @@ def say_attempts(lines: Sequence[AttemptLine]) -> str:
 
 
 def spell_reports(lines: Sequence[AttemptLine]) -> list[str]:
-    """Return one line per other attempt that failed: its number and the command that prints its report."""
+    """Return one line per other attempt that failed: its number and the command that prints its report. None of a pack
+    that is open: its folder is gone when the command ends.
+    """
     return [
         f"Attempt {line.number}: stepscope report {shlex.quote(str(line.path))}"
         for line in lines
-        if line.text and not line.is_this
+        if line.text and not line.is_this and not (find_home(line.path).parent / SCRATCH_FILE).exists()
     ]
 
 

@@ -25,6 +25,7 @@ from collector.format.schema import layout
 from collector.format.schema.errors import RunError, RunNotFoundError, TableBrokenError, TraceError
 from collector.format.schema.removal import scratch_folder
 from collector.traces.importing import import_trace
+from profiler_server.diagnosis.end_sentences import list_attempt_lines, spell_reports
 from profiler_server.report import build_report
 from tests.support.cases import PLANTED, build_case_run
 from tests.support.runs import RunPlan, build_run
@@ -108,7 +109,7 @@ def test_tables_in_parts_are_packed_and_caches_are_not(tmp_path: Path) -> None:
 def attempts(tmp_path: Path) -> Path:
     """A pack of the second attempt of a job, with the first."""
     path = build_run(tmp_path / "origin/job", RunPlan(steps=20))
-    first = build_run(path / layout.EARLIER_FOLDER / "20260101-000000", RunPlan(steps=7))
+    first = build_run(path / layout.EARLIER_FOLDER / "20260101-000000", RunPlan(steps=7, state="crashed"))
     build_run(path / layout.EARLIER_FOLDER / "20250101-000000", RunPlan(steps=3))  # another job's
     for number, place in enumerate((first, path), 1):
         file = layout.run_file(place)
@@ -131,6 +132,8 @@ def test_the_earlier_attempts_of_a_job_are_packed_with_its_run(attempts: Path, t
         ]
         assert open_run(found[0].path).table("steps").num_rows < open_run(path).table("steps").num_rows
         assert [folder.name for folder in (path / layout.EARLIER_FOLDER).iterdir()] == ["20260101-000000"]
+        reports = spell_reports(list_attempt_lines(open_run(path)))  # of the open pack, the folder is soon gone
+        assert reports == ([f"Attempt 1: stepscope report {found[0].path}"] if path != places[0] else [])
 
 
 @pytest.mark.parametrize(
