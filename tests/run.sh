@@ -16,17 +16,23 @@ install_node_packages tests/js || echo "The types of the browser's modules are n
 say "Format and lint"
 .venv/bin/ruff format --check --quiet .
 .venv/bin/ruff check --quiet .
+# Hundreds of processes start: none of them compiles again what another one has compiled.
+unset PYTHONDONTWRITEBYTECODE
 say "Types (a minute the first time)"
+if [ ! -d .pytest_cache ]; then  # the tests are compiled beside it, once for all processes
+  .venv/bin/python -m pytest --collect-only -qq >/dev/null &
+fi
 .venv/bin/mypy
+wait
 if [ $# -gt 0 ]; then
   exec .venv/bin/python -m pytest "$@"
 fi
-# One process more than cores: many tests wait for a training, a server or a browser. Files stay whole, for their fixtures.
-# Hundreds of processes start: none of them compiles again what another one has compiled.
-unset PYTHONDONTWRITEBYTECODE
-processes=$(($(nproc) + 1))
+# More processes than cores, as long as each has 2 GB: many tests wait for a training, a server or a browser. Files stay
+# whole, for their fixtures, and those with slow tests begin (tests/conftest.py).
+processes=$((2 * $(nproc) + 1)) room=$(awk '/MemAvailable/ { print int($2 / 2000000) }' /proc/meminfo)
+[ "$processes" -le "$room" ] || processes=$((room > 1 ? room : 1))
 say "Tests and contracts in $processes processes (some twenty minutes on two cores)"
-.venv/bin/python -m pytest --numprocesses "$processes" --dist loadfile --durations 25 && exit
+.venv/bin/python -m pytest --numprocesses "$processes" --dist loadfile --no-loadscope-reorder --durations 25 && exit
 # A test that waits for a program may fail because the machine was busy with the others. Few failures are run again alone.
 failed=$(.venv/bin/python -m json.tool .pytest_cache/v/cache/lastfailed 2>/dev/null | grep -c '": true' || true)
 [ "$failed" -gt 0 ] && [ "$failed" -le 5 ] || exit 1
