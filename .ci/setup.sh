@@ -37,8 +37,9 @@ make_environment() {  # make_environment EXTRAS
 
 # One line for each package: what is downloaded here takes minutes, and a silent gate looks like one that hangs.
 install_packages() {  # install_packages EXTRAS [pip arguments]
-    .venv/bin/pip install --disable-pip-version-check --progress-bar off "${@:2}" -e ".[$1]" |
-        sed -u -n -e 's/^Collecting /   looking for /p' -e 's/^ *Downloading /   downloading /p' -e 's/^\(Building\|Installing\) /   \1 /p'
+    .venv/bin/pip install --disable-pip-version-check --progress-bar off --no-compile "${@:2}" -e ".[$1]" |
+        sed -u -n -e 's/^Collecting /   looking for /p' -e 's/^ *Downloading /   downloading /p' -e 's/^\(Building\|Installing\) /   \1 /p' || return
+    .venv/bin/python -m compileall -qq -j 0 .venv/lib || true  # on all cores; a package may hold a file that is no Python
 }
 
 # What the lock file of a folder names, exactly; again only when that file changed.
