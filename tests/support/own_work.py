@@ -11,8 +11,6 @@ from tests.support.stacks import in_phase, library, own
 
 MODULE = (library("Module._wrapped_call_impl", "torch/nn/modules/module.py"), own("Net.forward", 7, "model.py"))
 """What the loop calls to run its model."""
-CALLS_MODEL = in_phase("forward", 20, *MODULE)
-MINES = in_phase("forward", 80, own("mine", 41))
 TRAINS = (
     in_phase("backward", 150, library("Tensor.backward", "torch/_tensor.py")),
     in_phase("optimizer", 20, library("AdamW.step", "torch/optim/adamw.py")),

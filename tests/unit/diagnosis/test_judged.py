@@ -141,7 +141,6 @@ def timed(read_ms: float, collate_ms: float) -> Plant:
 
 MADE_IN_TIME = replace(LATE, read_ms=8.0, transform_ms=1.0, collate_ms=1.0)
 """Four workers that work 45 % of the time, and a step that waits for 56 % of it."""
-BRIEF = replace(plan_of(), phases_ms={name: time_ms / 30 for name, time_ms in HEALTHY_STEP_MS.items()})
 GAP_ONLY = dict.fromkeys(HEALTHY_STEP_MS, 0.0) | {"backward": 0.8, "tail": 1.5}
 SEVERAL = replace(PLANTED["watched_input"], plan=plan_of(workers=0, data_wait=200.0))
 KEEPS = (library("format_stack", "torch/fx/traceback.py"), library("extract", "traceback.py"))
