@@ -42,17 +42,10 @@ SIGNALS = (
 WARNINGS = (
     *("batches_guessed", "collectives", "control_file", "ddp_records", "ended_by", "input_unseen", "log_to"),
     *("no_device", "no_sidecar", "not_written", "other_world_size", "passed_over", "rank_unreadable"),
-    *(
-        "ranges_left_open",
-        "rows_dropped",
-        "sealed_model",
-        "sidecar_ended",
-        "step_cut_off",
-        "steps_inferred",
-        "steps_lost",
-    ),
-    *("steps_unseen", "steps_within_steps", "trace_args_dropped", "trace_cut_off", "trace_events_unknown"),
-    *("trace_events_untimed", "trace_incomplete", "trace_without_steps", "updates_unseen", "window_cut_short"),
+    *("ranges_left_open", "rows_dropped", "sealed_model", "sidecar_ended", "step_cut_off", "steps_inferred"),
+    *("steps_lost", "steps_unseen", "steps_within_steps", "trace_args_dropped", "trace_cut_off"),
+    *("trace_events_unknown", "trace_events_untimed", "trace_incomplete", "trace_without_steps", "updates_unseen"),
+    *("window_cut_short",),
 )
 """The warning codes of a rank."""
 _ELEMENT_BYTES = (
