@@ -5,7 +5,7 @@ The guard in front of all routes refuses requests from pages of other sites."""
 from __future__ import annotations
 
 import errno
-from typing import Any
+from dataclasses import dataclass
 
 from fastapi import APIRouter, HTTPException, Request
 from starlette.requests import ClientDisconnect
@@ -15,17 +15,33 @@ from profiler_server.web.services import Services, ServicesOf
 from profiler_server.web.uploads.imports import Import
 from profiler_server.web.uploads.receiving import Receiver, TooLargeError, find_boundary, receive
 
+
+@dataclass(frozen=True)
+class ImportStatus:
+    """An import as the API shows it. `state` is waiting, importing, done, failed or cancelled. `run_id` and `href`,
+    the address of its run, are null until the run exists; `error` is null without one. `ahead` counts the imports
+    that run before it."""
+
+    id: str
+    state: str
+    files: tuple[str, ...]
+    progress_frac: float
+    run_id: str | None
+    error: str | None
+    href: str | None
+    ahead: int = 0
+
+
+def describe_import(job: Import, links: Links, ahead: int = 0) -> ImportStatus:
+    href = links.page(job.run_id) if job.run_id else None
+    return ImportStatus(job.id, job.state, job.files, job.progress_frac, job.run_id, job.error, href, ahead)
+
+
 ROUTER = APIRouter(prefix="/api/v1", tags=["runs"])
 
 
-def describe_import(job: Import, links: Links, ahead: int = 0) -> dict[str, Any]:
-    """Return an import for programs. `run_id` and `href`, the address of its run, are null until the run exists;
-    `error` is null without one. `ahead` counts the imports that run before it."""
-    return {**vars(job), "href": links.page(job.run_id) if job.run_id else None, "ahead": ahead}
-
-
 @ROUTER.post("/imports", summary="Import trace files: multipart/form-data, one file per rank", status_code=202)
-async def start_import(request: Request, services: ServicesOf) -> dict[str, Any]:
+async def start_import(request: Request, services: ServicesOf) -> ImportStatus:
     """Receive an upload and start its import. Poll the import's state until it is done. 403 if uploads are off, 413 for
     too much."""
     limit = services.settings.upload_limit_bytes
@@ -46,7 +62,7 @@ async def start_import(request: Request, services: ServicesOf) -> dict[str, Any]
         raise HTTPException(status, f"The upload cannot be stored: {error.strerror or error}.") from None
 
 
-async def _take(request: Request, services: Services, boundary: bytes, limit: int) -> dict[str, Any]:
+async def _take(request: Request, services: Services, boundary: bytes, limit: int) -> ImportStatus:
     folder = services.imports.make_folder()
     kept = False
     try:
@@ -60,7 +76,7 @@ async def _take(request: Request, services: Services, boundary: bytes, limit: in
 
 
 @ROUTER.get("/imports/{import_id}", summary="How an import goes")
-def read_import(import_id: str, services: ServicesOf) -> dict[str, Any]:
+def read_import(import_id: str, services: ServicesOf) -> ImportStatus:
     """Return the state of an import. 404 for an import that this server did not start, or no longer remembers."""
     job = services.imports.find(import_id)
     if job is None:
@@ -69,7 +85,7 @@ def read_import(import_id: str, services: ServicesOf) -> dict[str, Any]:
 
 
 @ROUTER.delete("/imports/{import_id}", summary="Cancel an import that waits or runs")
-def cancel_import(import_id: str, services: ServicesOf) -> dict[str, Any]:
+def cancel_import(import_id: str, services: ServicesOf) -> ImportStatus:
     """Cancel an import. 404 for an unknown import, 409 for an ended one.
 
     The upload is removed when the import stops, or, if it still waits, when its turn comes.
