@@ -24,7 +24,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-_STEPSCOPE = "import sys; from collector.traces import import_trace; import_trace(sys.argv[1], sys.argv[2] + '/run')"
+_STEPSCOPE = (
+    "import sys; from collector.traces.importing import import_trace; import_trace(sys.argv[1], sys.argv[2] + '/run')"
+)
 _PARSE = """
 import sys
 from hta.trace_analysis import TraceAnalysis

@@ -30,7 +30,7 @@ from typing import BinaryIO
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.make_job import TRUTH
 from collector.format.run import open_run
-from collector.traces import import_trace
+from collector.traces.importing import import_trace
 from profiler_server.report.all_ranks import report_judgement, report_slow_call
 
 CONTROLS = 6

@@ -17,7 +17,7 @@ from pathlib import Path
 def measure(trace: Path) -> tuple[float, float]:
     """Return the seconds of the whole process and its peak memory in MB."""
     with tempfile.TemporaryDirectory() as folder:
-        code = f"from collector.traces import import_trace; import_trace({str(trace)!r}, {folder + '/run'!r})"
+        code = f"from collector.traces.importing import import_trace; import_trace({str(trace)!r}, {folder + '/run'!r})"
         before = time.perf_counter()
         subprocess.run([sys.executable, "-c", code], check=True)
         seconds = time.perf_counter() - before
