@@ -144,6 +144,8 @@ class RankRun:
         return parts.count_equal(self.folder, "steps", "kind", kind)
 
     def status(self, name: str) -> TableStatus:
+        """Return whether the table `name` can be shown, and the reason if it cannot. Raises OptionError for an unknown
+        table."""
         _check_table(name)
         option = TABLES[name].option
         signal = next((s for s in self.manifest.signals if s.name in (option, name) and s.state != "on"), None)

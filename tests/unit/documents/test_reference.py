@@ -22,3 +22,8 @@ def test_every_option_of_the_commands_has_a_meaning() -> None:
     rows = [line for line in PAGES["options.md"]().splitlines() if line.startswith("| `")]
     assert len(rows) > 60
     assert [row for row in rows if not row.split("|")[-2].strip()] == []
+
+
+def test_every_name_of_the_interface_has_a_sentence() -> None:
+    lines = PAGES["api.md"]().splitlines()
+    assert [line for line in lines if line.startswith("- `") and line.rstrip().endswith("`:")] == []
