@@ -259,5 +259,5 @@ def _build_notes(place: Place, options: Options) -> Notes:
 
 
 def _describe_switch(option: str, options: Options) -> dict[str, str]:
-    by_level = 'level="important" without ' if options.level == "important" else ""
-    return {"state": "off", "reason": f"It was switched off: Profiler(…, {by_level}{option}=…) in the training script."}
+    by_level = ' by level="important"' if options.level == "important" else ""
+    return {"state": "off", "reason": f"The option {option} of the Profiler was off{by_level}."}

@@ -49,7 +49,7 @@ def _list_names(dependant: Dependant) -> set[str]:
 
 def check_page(page: int, pages: int) -> None:
     if page > pages:
-        raise BadQueryError(f"page={page} is past the end: there {'are' if pages > 1 else 'is'} {pages:,} in all")
+        raise BadQueryError(f"page={page} is past the end: the last page is {pages:,}")
 
 
 def parse_number(given: Mapping[str, str], name: str, default: int) -> int:

@@ -40,10 +40,10 @@ def test_a_bad_value_is_named_in_the_one_error_shape(asker: Asker, query: str) -
     ("address", "message"),
     [
         (f"{RUNS}?sort=size", "choose when, name, state"),
-        (f"{RUNS}?page=99", "page=99 is past the end: there is 1 in all"),
+        (f"{RUNS}?page=99", "page=99 is past the end: the last page is 1"),
         (f"{RUNS}?stat=crashed", "There is no parameter 'stat' here; there are: page, page_size, q, sort, state"),
         (f"{RUNS}/healthy/operators?page=99&size=1", "page=99 is past the end"),
-        (f"{RUNS}/healthy/steps?page=99", "page=99 is past the end: there is 1 in all"),
+        (f"{RUNS}/healthy/steps?page=99", "page=99 is past the end: the last page is 1"),
         (f"{RUNS}/healthy/tables/phases?page=99&format=csv", "page=99 is past the end"),
         (f"{RUNS}/healthy/steps?columns=step", "no parameter 'columns'"),
         (f"{RUNS}/healthy/queues/worker_queue?page=99", "page=99 is past the end"),

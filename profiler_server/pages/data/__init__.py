@@ -76,7 +76,7 @@ def _find_notice(rank: RankRun) -> Notice | None:
     for table in ("queues", "stages", "steps"):
         status = rank.status(table)
         if status.state == "off":
-            reason = status.reason or "It was switched off for this run with data_pipeline=False."
+            reason = status.reason or "The option data_pipeline of the Profiler was off."
             return Notice("off", "The data pipeline was not collected", reason, choose_remedy(rank, table, DATA_REMEDY))
         if status.state in ("failed", "broken"):
             return Notice("failed", "The data pipeline cannot be shown", status.reason)
