@@ -27,10 +27,9 @@ wait
 if [ $# -gt 0 ]; then
   exec .venv/bin/python -m pytest "$@"
 fi
-# More processes than cores, as long as each has 2 GB: many tests wait for a training, a server or a browser. Files stay
-# whole, for their fixtures, and those with slow tests begin (tests/conftest.py).
-processes=$((2 * $(nproc) + 1)) room=$(awk '/MemAvailable/ { print int($2 / 2000000) }' /proc/meminfo)
-[ "$processes" -le "$room" ] || processes=$((room > 1 ? room : 1))
+# One process more than cores: many tests wait for a training, a server or a browser. Files stay whole, for their fixtures,
+# and those with slow tests begin (tests/conftest.py).
+processes=$(($(nproc) + 1))
 say "Tests and contracts in $processes processes (some twenty minutes on two cores)"
 .venv/bin/python -m pytest --numprocesses "$processes" --dist loadfile --no-loadscope-reorder --durations 25 && exit
 # A test that waits for a program may fail because the machine was busy with the others. Few failures are run again alone.

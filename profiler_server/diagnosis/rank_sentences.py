@@ -177,7 +177,7 @@ def name_causes(causes: Sequence[Cause]) -> str:
 
 
 def _name_cause(name: str) -> str:
-    return read_texts()["sentences"]["cause"].get(name) or PHASE_LABELS[name].lower()
+    return say("cause", name) if name in read_texts()["sentences"]["cause"] else PHASE_LABELS[name].lower()
 
 
 def describe_communication(ranks: Sequence[RankFigures], rows: Sequence[CollectiveRow], verdict: RankVerdict) -> str:
@@ -192,7 +192,8 @@ def describe_communication(ranks: Sequence[RankFigures], rows: Sequence[Collecti
     matched, comparison = late.total(), verdict.comparison
     if matched and (isinstance(verdict, NotJudged) if comparison is None else comparison.source == "steps"):
         ((rank, most), *_), ((longest, wait_ns), *_) = late.most_common(1), waits.most_common(1)
-        figures = {"rank": rank, "late": most, "matched": matched, "longest": longest, "wait_ns": wait_ns}
+        late_of = f"all {most:,}" if most == matched > 1 else f"{most:,} of {matched:,}"
+        figures = {"rank": rank, "late": late_of, "matched": matched, "longest": longest, "wait_ns": wait_ns}
         is_one = most >= LISTED_LAST_FRAC * matched
         if is_one or not isinstance(verdict, Slow):
             parts.append(say("collectives", "last" if is_one else "by_turns", **figures))

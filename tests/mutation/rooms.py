@@ -43,7 +43,7 @@ ROOMS = {
     "packing": Room(("collector/ring/packing.py",), ("tests/unit/ring/test_packing.py",)),
     "codes": Room(
         ("collector/ring/codes.py", "collector/format/lens.py"),
-        ("tests/unit/ring", "tests/unit/format/test_requests.py", "tests/unit/sidecar/test_steady.py"),
+        ("tests/unit/ring", "tests/unit/sidecar/test_steady.py"),
     ),
     "formulas": Room(
         _list_files("collector/traces/formulas"),

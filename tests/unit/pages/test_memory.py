@@ -23,7 +23,7 @@ def test_processors_and_gpu_are_shown_with_who_used_them(tmp_path: Path) -> None
     shown = show(build_machine(tmp_path / "run"))
     assert shown.host is not None
     assert shown.host.sentence == (
-        "The processors had room: training used 1.29 cores, its 2 workers 1.58, other programs 0.11, of 4."
+        "The processors had room: the main process used 1.29 cores, its 2 workers 1.58, other programs 0.11, of 4."
     )
     assert [chart.id for chart in shown.host.charts] == ["cpu", "cpu-workers", "run-queue"]
     assert [chart.id for chart in shown.host.memory_charts] == ["rss", "disk"]

@@ -94,11 +94,3 @@ def test_the_cost_of_a_step_is_the_sum_over_its_calls_and_its_bounds_add_up_as_e
     assert found.share_frac == pytest.approx(0.12)
     assert found.training_thread_low_ns_per_step == pytest.approx(6000 - 100 * 8**0.5)
     assert found.training_thread_high_ns_per_step == pytest.approx(6000 + 200 * 8**0.5)
-
-
-def test_a_run_that_an_older_version_recorded_is_recovered_with_its_figure_and_without_bounds() -> None:
-    described = {"cost": {"calls": CALLS, "steps": 100, "train_ns": 10_000_000}}
-    found = measure_overhead({"hook_ns": dict.fromkeys(CALLS, 1000.0), "how": "timed"}, described, (), None)
-    assert found.training_thread_ns_per_step == pytest.approx(6000)
-    assert found.share_frac == pytest.approx(0.06)
-    assert found.training_thread_low_ns_per_step is None

@@ -44,6 +44,7 @@ def test_the_work_of_a_shell_that_becomes_python_does_not_count() -> None:
 def test_a_later_recording_and_an_interactive_one_count_from_their_own_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     began = time.time_ns()
     monkeypatch.setattr(start_up, "_recorded_in", [])
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # another test may have imported it
     assert start_up.describe_start(began)["since_unix_ns"] < began
     start_up.note_recorded()
     assert start_up.describe_start(began) == {

@@ -44,3 +44,11 @@ def test_every_sentence_is_of_a_case_that_code_finds(name: str) -> None:
         if f'"{text}"' not in code and f"class {text.title().replace('_', '')}" not in code
     ]
     assert unsaid == []
+
+
+def test_no_field_is_left_unfilled() -> None:
+    known = {field for texts in (*TEXTS.values(), *SENTENCES.values()) for text in texts.values()
+             for _, field, _, _ in string.Formatter().parse(text) if field}  # fmt: skip
+    golden = [path.read_text("utf-8") for path in (SERVER.parent / "tests/golden/words").rglob("*.txt")]
+    assert golden
+    assert {field for field in known for text in golden if f"{{{field}}}" in text} == set()

@@ -139,7 +139,7 @@ def test_a_rank_that_was_aborted_while_it_waited_is_not_to_blame(tmp_path: Path)
 def test_a_training_of_one_process_has_no_rank(tmp_path: Path) -> None:
     raised = find(tmp_path / "raised", {"ended_by": "ValueError: labels"}, state="complete")
     assert raised == Raised((), "ValueError: labels", 40, 0)
-    assert describe(raised) == "The training was ended after 40 steps by ValueError: labels."
+    assert describe(raised) == "The run was ended after 40 steps by ValueError: labels."
     assert describe(find(tmp_path / "killed", died(1, signal=9))).startswith(
         "The training was ended by SIGKILL after 40"
     )
