@@ -40,7 +40,8 @@ from collector.launch.trying.applying import Candidate, Change
 from collector.launch.trying.inside import TRIAL_VARIABLE, Plan, Span
 from collector.launch.trying.process import Crew, Neighbours, TurnFailed, TurnTaker
 from collector.launch.trying.report import describe, list_results
-from collector.launch.trying.search import TOGETHER, Life, OutOfTime, Search, TrialFailed, Turn
+from collector.launch.trying.search import TOGETHER, OutOfTime, Search, TrialFailed
+from collector.launch.trying.turns import Life, Turn
 
 USUAL_BUDGET_S = 300.0
 FIRST, FEW_STEPS = Span(70, 16, 20.0), 8
@@ -252,7 +253,9 @@ def list_candidates(folder: Path) -> list[Candidate]:
     except RunError as error:
         raise TrialFailed(str(error)) from None
     found = [
-        Candidate(each.knob, each.label, each.change, each.code, each.place, each.keywords, each.is_slow)
+        Candidate(
+            each.knob, each.label, each.change, each.code, each.place, each.keywords, each.is_slow, each.bound_frac
+        )
         for each in changes
     ]
     return sorted(found, key=lambda each: each.is_slow)

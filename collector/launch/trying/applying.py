@@ -30,6 +30,7 @@ class Candidate:
 
     `place` names the user's calls that the change rewrites. The change sets `keywords` in the call (None removes one);
     without `keywords` it replaces the call by `code`. `is_slow` means that a trial takes much longer than usual.
+    `most_frac` is the share of the step that the setting governs, as the recorded run shows it.
     """
 
     knob: str
@@ -39,6 +40,7 @@ class Candidate:
     place: str = ""
     keywords: Mapping[str, Any] | None = None
     is_slow: bool = False
+    most_frac: float = 1.0
 
 
 def apply_change(change: Change) -> None:

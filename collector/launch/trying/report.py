@@ -10,8 +10,6 @@ from collector.launch.trying.lines import Places, list_edits
 from collector.launch.trying.search import Search, Tried
 
 _TIME_OVER = "not tried, the time was over"
-_WIDEST_FRAC = 1.0
-"""An interval that holds 0 and is wider than this says nothing on the gain."""
 
 
 def describe(search: Search) -> dict[str, Any]:
@@ -27,7 +25,7 @@ def describe(search: Search) -> dict[str, Any]:
 
 
 def _describe_one(search: Search, entry: Tried) -> dict[str, Any]:
-    is_measured = _is_measured(search, entry)
+    is_measured = search.is_measured(entry)
     low, high = search.bound_gain(entry) if is_measured else (None, None)
     return {
         "changes": [candidate.label for candidate in entry.candidates],
@@ -38,7 +36,7 @@ def _describe_one(search: Search, entry: Tried) -> dict[str, Any]:
         "gain_frac": entry.gain_frac if is_measured else None,
         "low_frac": low,
         "high_frac": high,
-        "failure": entry.failure or (_explain_range(entry) if entry.known and not is_measured else ""),
+        "failure": entry.failure or (_explain_range(search, entry) if entry.known and not is_measured else ""),
         "has_same_losses": search.has_same_losses(entry),
         "loss_difference_frac": search.compare_losses(entry),
     }
@@ -47,14 +45,17 @@ def _describe_one(search: Search, entry: Tried) -> dict[str, Any]:
 def list_results(search: Search, places: Places) -> list[str]:
     """Return the lines for the terminal: the saving of each change, and the edits to write."""
     base_ns = search.step_ns
-    known = [entry for entry in search.rank() if _is_measured(search, entry)]
+    known = [entry for entry in search.rank() if search.is_measured(entry)]
     unknown = [entry for entry in search.tried if entry not in known]
     width = max((len(entry.label) for entry in search.tried), default=0)
     lines = [f"A step as it is takes {server.format_duration(base_ns)}. What a change saves, with its range:"]
     lines += [f"  {entry.label:<{width}}  {_line_up(search, entry)}" for entry in known]
     for entry in unknown:
-        reason = _explain_range(entry) if entry.known else _TIME_OVER
+        reason = _explain_range(search, entry) if entry.known else _TIME_OVER
         lines.append(f"  {entry.label:<{width}}  {entry.failure or reason}")
+    wanted = ["on a quiet host"] if any(entry.known and not entry.failure for entry in unknown) else []
+    wanted += ["with a larger --budget"] if search.is_time_over and unknown else []
+    lines += [f"Try again {' and '.join(wanted)}."] if wanted else []
     if not search.is_repeatable:
         lines.append("Losses differ between unchanged runs too.")
     if search.best is None:
@@ -85,15 +86,10 @@ def _count_rounds(entry: Tried) -> int:
     return sum(len(life.logs) for life in entry.known)
 
 
-def _is_measured(search: Search, entry: Tried) -> bool:
-    """Return whether the interval of a gain lies on one side of 0, or is narrow enough to be of use."""
-    if not entry.known:
-        return False
-    low, high = search.bound_gain(entry)
-    return low > 0 or high < 0 or high - low <= _WIDEST_FRAC
-
-
-def _explain_range(entry: Tried) -> str:
+def _explain_range(search: Search, entry: Tried) -> str:
     rounds = _count_rounds(entry)
     why = "the rounds differ too much (busy host)" if rounds > 1 else "one round is too few"
-    return f"not measured in {format_number_of(rounds, 'round')}: {why}; try on a quiet host, or with a larger --budget"
+    if search.is_too_large(entry):
+        gain, most = 100 * entry.gain_frac, 100 * entry.most_frac
+        why = f"{gain:.0f} % is more than the setting can gain, {most:.0f} % of the step (busy host)"
+    return f"not measured in {format_number_of(rounds, 'round')}: {why}"

@@ -17,6 +17,7 @@ from typing import Protocol
 from collector.format.noise import quantile_of_t
 from collector.launch.trying.applying import Candidate, Change
 from collector.launch.trying.inside import Span
+from collector.launch.trying.turns import LONGEST_LOG, Life, Turn, compare_turns, estimate
 
 TOGETHER = 4
 """The number of changes that have processes at the same time, beside the unchanged script."""
@@ -32,23 +33,24 @@ LEAST_GAIN_FRAC = 0.02
 """The least gain, as a share of the step, that is worth a change."""
 _ENOUGH_FRAC = 0.02
 """A gain needs no more rounds if its interval reaches at most this far to both sides."""
+_WIDEST_FRAC = 1.0
+"""An interval that holds 0 and is wider than this says nothing on the gain."""
+_MORE = 1.2
+"""A gain may be this many times what the setting governs: that share is measured too."""
+_MOST_AGAIN = 4
+"""The number of times that changes without a measured gain are repeated."""
 _HOPELESS = math.log(1.3)
 """A change that makes two rounds this much longer is dropped at once. A turn ends when it has taken `_SLOWER` times the
 expected time."""
 _SLOWER = 6.0
 _STARTS_FRAC = 0.3
 """The starts of a group take at most this share of the remaining time."""
-_CUT_FRAC = 0.125
-"""The share of the comparisons left out at both ends: in these, another program delayed one of the two sides."""
 _PROCESS_FRAC = 0.008
 """The standard deviation of the difference between two processes of the same program."""
-_UNKNOWN = 0.1
-"""The assumed standard deviation of a comparison with only one round."""
-_LONGEST_LOG = math.log(1000.0)
-"""The limit for the logarithm of a ratio: no step is counted as more than a thousand times as long."""
 
 
 AS_IT_IS = "as it is"
+_ENDS_EARLY = "the script ends before it can be compared"
 
 
 class TrialFailed(Exception):
@@ -59,15 +61,6 @@ class OutOfTime(Exception):
     """The budget is used up."""
 
 
-@dataclass(frozen=True)
-class Turn:
-    """What a process did in a turn: the time of each update in ns, and the losses. `is_over`: the script has ended."""
-
-    steps_ns: tuple[float, ...]
-    losses: tuple[float, ...] = ()
-    is_over: bool = False
-
-
 class Player(Protocol):
     """A process of the script with one change. The process starts at its first turn."""
 
@@ -75,42 +68,6 @@ class Player(Protocol):
         """Let the process run for a turn. Raises TrialFailed or OutOfTime."""
 
     def end(self) -> None: ...
-
-
-def compare_turns(found: Turn, base: Turn) -> float:
-    """Return log(time of `found` / time of `base`), over the updates that both turns have."""
-    pairs = list(zip(found.steps_ns, base.steps_ns, strict=False))
-    ours, theirs = (sum(side) for side in zip(*pairs, strict=True))
-    return max(-_LONGEST_LOG, min(math.log(ours / theirs), _LONGEST_LOG))
-
-
-@dataclass
-class Life:
-    """The results of one process: its turns, and `logs`: of each compared turn, log(its time / the unchanged script's
-    time in the same round). The first turn is warm-up and not compared."""
-
-    turns: list[Turn] = field(default_factory=list)
-    logs: list[float] = field(default_factory=list)
-
-    @property
-    def step_ns(self) -> float:
-        return statistics.median(statistics.fmean(turn.steps_ns) for turn in self.turns[1:] or self.turns)
-
-    @property
-    def losses(self) -> list[float]:
-        return [loss for turn in self.turns for loss in turn.losses]
-
-
-def estimate(logs: Sequence[float]) -> tuple[float, float, int]:
-    """Return the trimmed mean of the logarithms, its standard error and degrees of freedom (Tukey and McLaughlin 1963).
-    The error of a single logarithm is assumed."""
-    count, cut = len(logs), int(_CUT_FRAC * len(logs))
-    if count < 2:
-        return logs[0], _UNKNOWN, 1
-    ordered = sorted(logs)
-    kept = ordered[cut : count - cut]
-    moved = [kept[0]] * cut + kept + [kept[-1]] * cut
-    return statistics.fmean(kept), statistics.stdev(moved) * math.sqrt(count) / len(kept), len(kept) - 1
 
 
 @dataclass
@@ -134,6 +91,10 @@ class Tried:
     @property
     def change(self) -> Change:
         return {name: value for candidate in self.candidates for name, value in candidate.change.items()}
+
+    @property
+    def most_frac(self) -> float:
+        return min(math.fsum(candidate.most_frac for candidate in self.candidates), 1.0)
 
     @property
     def knobs(self) -> set[str]:
@@ -171,7 +132,7 @@ class Search:
     combination so far.
 
     `count` returns how many changes fit into memory beside the unchanged script. `left_s` returns the remaining time in
-    seconds. `turn_s` is the wanted length of a turn; turns cover whole epochs of `epoch` updates, if that is not 0. The
+    seconds, and `is_time_over` is whether it ended the search. `turn_s` is the wanted length of a turn; turns cover whole epochs of `epoch` updates, if that is not 0. The
     remaining time is shared by `groups_left` groups.
     """
 
@@ -185,6 +146,7 @@ class Search:
     turn_s: float = _TURN_S
     epoch: int = 0
     groups_left: int = 1
+    is_time_over: bool = False
 
     def run(self, candidates: Sequence[Candidate]) -> None:
         """Try the candidates until the gains are known or the time is over. Gains found by then stay.
@@ -202,8 +164,10 @@ class Search:
                     left = [*_Group(self, left[:most]).run(), *left[most:]]
                 if any(self._may_gain(entry) for entry in entries):
                     self._combine()
+            if any(self.is_gain(entry) for entry in self._measure_again()):
+                self._combine()
         except OutOfTime:
-            pass
+            self.is_time_over = True
         finally:  # Ctrl-C too
             if self.best is None:
                 self.best = next((entry for entry in self.rank() if self.is_gain(entry)), None)
@@ -213,11 +177,28 @@ class Search:
         changes hold the true gains.
         """
         mean, half = entry.bound(1.0 - 0.025 / max(len(self.tried), 1))
-        return 1.0 - math.exp(min(mean + half, _LONGEST_LOG)), 1.0 - math.exp(max(mean - half, -_LONGEST_LOG))
+        return 1.0 - math.exp(min(mean + half, LONGEST_LOG)), 1.0 - math.exp(max(mean - half, -LONGEST_LOG))
 
     def is_gain(self, entry: Tried) -> bool:
         """Return whether a change certainly gains, and by at least LEAST_GAIN_FRAC of the step."""
-        return bool(entry.known) and entry.gain_frac >= LEAST_GAIN_FRAC and self.bound_gain(entry)[0] > 0
+        is_sure = bool(entry.known) and entry.gain_frac >= LEAST_GAIN_FRAC and self.bound_gain(entry)[0] > 0
+        return is_sure and not self.is_too_large(entry)
+
+    def is_too_large(self, entry: Tried) -> bool:
+        """Return whether a gain is larger than the settings can gain. It counts all the same if each of several
+        processes certainly gains more: some shares of the step are estimates.
+        """
+        if entry.gain_frac <= _MORE * entry.most_frac + LEAST_GAIN_FRAC:
+            return False
+        single = [self.bound_gain(Tried(entry.candidates, [life]))[0] for life in entry.known]
+        return len(single) < 2 or min(single) <= entry.most_frac
+
+    def is_measured(self, entry: Tried) -> bool:
+        """Return whether a gain is possible, and its interval lies on one side of 0 or is narrow enough to be of use."""
+        if not entry.known or self.is_too_large(entry):
+            return False
+        low, high = self.bound_gain(entry)
+        return low > 0 or high < 0 or high - low <= _WIDEST_FRAC
 
     def is_worth_rounds(self, entry: Tried) -> bool:
         """Return whether more rounds could change the judgement of a change."""
@@ -250,6 +231,19 @@ class Search:
 
     def rank(self) -> list[Tried]:
         return sorted((entry for entry in self.tried if entry.known), key=lambda entry: -entry.gain_frac)
+
+    def _measure_again(self) -> list[Tried]:
+        """Repeat changes without a measured gain in fresh processes, and return them. Changes that are much slower each
+        time are left out.
+        """
+        unknown = [each for each in self.tried if each.known and not each.failure and not self.is_measured(each)]
+        unknown = [each for each in unknown if min(min(life.logs) for life in each.known) <= _HOPELESS]
+        self.groups_left = 2
+        for _ in range(_MOST_AGAIN):
+            left = [each for each in unknown if not each.failure and not self.is_measured(each)]
+            if left:
+                _Group(self, sorted(left, key=lambda entry: len(entry.lives))[: self.count()]).run()
+        return unknown
 
     def _combine(self) -> None:
         """Repeat the best change in fresh processes, beside its combinations and other changes of the same settings. Go
@@ -285,7 +279,7 @@ class Search:
         return [*rivals[:1], *both][: max(self.count() - 1, 1)]
 
     def _may_gain(self, entry: Tried) -> bool:
-        return bool(entry.known) and self.bound_gain(entry)[1] >= LEAST_GAIN_FRAC
+        return self.is_measured(entry) and self.bound_gain(entry)[1] >= LEAST_GAIN_FRAC
 
     def _is_better(self, entry: Tried, whole: Tried) -> bool:
         """Return whether `entry` gains more than `whole`, over the rounds that both took part in."""
@@ -334,7 +328,7 @@ class _Group:
                 player.end()
         for entry in self._entries:
             if not entry.failure and not entry.known:
-                entry.failure = "the script ends before it can be compared"
+                entry.failure = _ENDS_EARLY
         return late
 
     def _enter(self, number: int, entry: Tried) -> None:
@@ -398,7 +392,7 @@ class _Group:
 
     def _leave(self, number: int) -> None:
         entry, life = self._active.pop(number)
-        self._search.note(entry.label, life)
+        self._search.note(entry.label, life if life.logs else _ENDS_EARLY)
         self._players.pop(number).end()
 
     def _fail(self, number: int, entry: Tried, failure: str) -> None:
