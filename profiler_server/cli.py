@@ -168,8 +168,13 @@ def register_commands() -> None:
         app.command(module.NAME, cls=_Command, epilog=f"Example: {module.EXAMPLE}")(module.command)
 
 
-def main() -> None:
-    """Run the command line. A StepscopeError or an OSError becomes one line on stderr, and exit code 2."""
+def main(is_serve: bool = False) -> None:
+    """Run the command line. A StepscopeError or an OSError becomes one line on stderr, and exit code 2. `is_serve`: the
+    user typed `stepscope serve`, whose help shows no other commands."""
+    if is_serve and {"-h", "--help"} & {*sys.argv}:
+        one = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
+        one.command(cls=_Command, help=SHORT["serve"], epilog="Example: stepscope serve runs")(serve_runs)
+        one(prog_name="stepscope serve [DIR]")
     register_commands()
     try:
         app()

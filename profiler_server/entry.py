@@ -32,7 +32,7 @@ def run_stepscope() -> int:
     try:
         from profiler_server import cli
 
-        cli.main()
+        cli.main(is_serve=verb == "serve")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _NEEDED:

@@ -72,7 +72,7 @@ def find_run(name: str, base_dir: Path | None) -> Run:
         if base_dir is not None or Path(name).exists():
             raise
         raise RunNotFoundError(
-            f"{name} is no run; give its path, or its name together with --summary-base-dir DIR"
+            f"{name!r} is no run; give its path, or its name together with --summary-base-dir DIR"
         ) from error
 
 

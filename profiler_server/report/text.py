@@ -62,8 +62,9 @@ def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> st
     created = head["created"][:19].replace("T", " ")
     state = f"{head['state']}, recovered" if head["is_recovered"] else head["state"]
     ranks = format_ranks(len(run.ranks), head["world_size"])
+    source = "recorded" if head["source"] == "collector" else f"{head['source'].replace('_', ' ')} format"
     origin = ", ".join(
-        part for part in (state, head["source"].replace("_", " "), ranks, head["host"], f"{created} UTC") if part
+        part for part in (state, source, ranks, f"on {head['host']}" if head["host"] else "", f"{created} UTC") if part
     )
     verdict = say_verdict(run, rank)
     parts = [

@@ -138,11 +138,10 @@ def check_base_dir(settings: Settings) -> None:
     try:
         next(base.iterdir(), None)
     except FileNotFoundError:
-        raise UsageError(
-            f"--summary-base-dir {base} does not exist; give the folder that holds your runs, or make it"
-        ) from None
+        raise UsageError(f"{base} does not exist; give the folder that holds your runs, or make it") from None
     except NotADirectoryError:
-        raise UsageError(f"--summary-base-dir {base} is a file; give the folder that holds your runs") from None
+        how = f"`stepscope import {base.name} --summary-base-dir DIR` makes a run of it, then serve DIR"
+        raise UsageError(f"{base} is a file and no folder of runs; {how}") from None
     except OSError as error:
         raise UsageError(f"--summary-base-dir {base} cannot be listed: {error.strerror or error}") from None
 

@@ -88,7 +88,7 @@ def test_a_base_dir_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_base_dir_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert_refused(run("--summary-base-dir", tmp_path / "file"), "is a file")
+    assert_refused(run("--summary-base-dir", tmp_path / "file"), "file is a file", "stepscope import file")
 
 
 def test_a_port_in_use_names_one_that_is_free(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from collector.format.schema.tables import TABLES
 from collector.traces.importing import import_trace
 from profiler_server import cli
 from profiler_server.commands.import_traces import choose_name
+from profiler_server.entry import run_stepscope
 from profiler_server.store.sql import time_limit
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import training_steps, write_trace
@@ -61,13 +62,23 @@ def test_the_help_shows_flags_without_a_type(ask: Ask, monkeypatch: pytest.Monke
         assert not re.search(r"<?bool(ean)?>?\b", text, re.IGNORECASE), text
 
 
+def test_the_help_of_serve_is_its_own(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["stepscope", "serve", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        run_stepscope()
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "stepscope serve [DIR]" in shown
+    assert "Commands" not in shown
+
+
 def test_a_part_of_a_jobs_ranks_is_told_everywhere(ask: Ask, tmp_path: Path) -> None:
     traces = _write_ranks(tmp_path / "job", 3, 7, world_size=128)
     assert ask("import", traces, "--summary-base-dir", tmp_path / "runs").startswith("Imported 2 of 128 ranks as ")
     first, *_, rank3, rank7 = (
         line for line in ask("report", tmp_path / "runs/job").splitlines() if re.match(r"job|Rank \d", line)
     )
-    assert first.startswith("job  (imported, kineto, 2 of 128 ranks, ")
+    assert first.startswith("job  (imported, kineto format, 2 of 128 ranks, ")
     assert (rank3, rank7) == ("Rank 3: 3 steps", "Rank 7: 3 steps")
 
 
@@ -103,7 +114,7 @@ def test_recover_says_what_became_of_a_killed_run(ask: Ask, tmp_path: Path) -> N
     said = ask("recover", path)
     assert "rank 0: its tables were complete already, 12 training steps" in said
     assert "listed as crashed, recovered" in said
-    assert "cut  (crashed, recovered, collector, 1 rank, " in ask("report", path)
+    assert "cut  (crashed, recovered, recorded, 1 rank, " in ask("report", path)
     whole = build_run(tmp_path / "whole", RunPlan(steps=12))
     assert "crashed" not in ask("recover", whole)
     layout.table_file(layout.rank_path(path, 0), "queues").write_bytes(b"PAR1 no table PAR1")
