@@ -93,7 +93,8 @@ class Estimate:
     def __str__(self) -> str:
         lines = ["Measured:" if not self.overridden else f"Measured, or given ({', '.join(self.overridden)}):"]
         lines += [
-            f"  {entry.name} = {_format(entry.name, getattr(self.inputs, entry.name))}" for entry in fields(Inputs)
+            f"  {entry.name} = {_format_input(entry.name, getattr(self.inputs, entry.name))}"
+            for entry in fields(Inputs)
         ]
         lines += ["Formulas:", *(f"  {text}" for text in self.formulas)]
         call = f"DataLoader(…, batch_size={self.batch_size}, num_workers={self.num_workers}"
@@ -346,6 +347,12 @@ def _explain(inputs: Inputs, workers: int, prefetch: int, waited_frac: float) ->
         "prefetch_factor × num_workers × batch_bytes <= max_memory_util × free_bytes",
         f"  here {prefetch} × {workers} × {_format('_bytes', inputs.batch_bytes)} = {ahead}, of {room}",
     )
+
+
+def _format_input(name: str, value: float) -> str:
+    """Return a value in the unit of its name, and behind it in one that is easy to read."""
+    unit = name.rpartition("_")[2]
+    return f"{value:,} {unit} ({_format(name, value)})" if unit in ("ns", "bytes") else _format(name, value)
 
 
 def _format(name: str, value: float) -> str:

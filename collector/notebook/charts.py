@@ -32,8 +32,12 @@ def _define_chart(base: Any) -> Any:
         _ipython_display_ = None  # would show the figure without the picture
         _repr_html_ = None  # would load a script from the network
 
+        def __repr__(self) -> str:  # text of a terminal: the figure's own lists every number
+            return f"<Figure: {self.layout.title.text}>"
+
         def _repr_mimebundle_(self, *args: Any, **options: Any) -> dict[str, Any]:
             shown: dict[str, Any] = super()._repr_mimebundle_(*args, **options)
+            shown["text/plain"] = repr(self)
             if _INTERACTIVE in shown:
                 shown.pop("text/html", None)  # a reader without scripts would choose this and show nothing
             with contextlib.suppress(ImportError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -79,6 +80,7 @@ def test_inputs_and_formulas_are_printed(capsys: pytest.CaptureFixture[str]) -> 
     found = collector.estimate(Sleeping(64, 0.0), batches=2)
     printed = capsys.readouterr().out
     assert printed == str(found)
+    assert re.search(r"step_ns = [\d,]+ ns \([\d,.]+ ms\)", printed)
     for word in ("step_ns", "cores", "free_bytes", "max_memory_util", "batch_bytes", "num_workers = the fewest"):
         assert word in printed
 

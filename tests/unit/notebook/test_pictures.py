@@ -53,3 +53,8 @@ def test_a_figure_loads_nothing_from_the_network(run: Run) -> None:
     assert figure._repr_html_ is None
     assert figure._ipython_display_ is None
     assert "http" not in str(figure._repr_mimebundle_())
+
+
+def test_a_terminal_shows_one_line_of_a_chart(run: Run) -> None:
+    figure = run.figure("phases")
+    assert figure._repr_mimebundle_()["text/plain"] == repr(figure) == "<Figure: digits, rank 0: phases>"
