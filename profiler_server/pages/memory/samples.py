@@ -236,12 +236,8 @@ def describe_cores(cores: Mapping[str, Series], usable: float, workers: int) -> 
     others = max(cores["system"].mean - own, 0.0)
     used.append(f"other programs {others:.2f}" if others >= 0.05 else "other programs next to nothing")
     full = own + others >= BUSY_FRAC * usable
-    head = (
-        "The processors were full, so more workers or threads would take them from what runs"
-        if full
-        else "The processors had room"
-    )
-    return f"{head}: {', '.join(used)}, of {usable:g}."
+    text = f"The processors {'were full' if full else 'had room'}: {', '.join(used)}, of {usable:g}."
+    return f"{text} More workers or threads would take them from what runs." if full else text
 
 
 def _cores(value: float) -> str:
@@ -349,12 +345,14 @@ def _draw_memory(resources: Resources, memory: Mapping[str, Series]) -> tuple[Ch
 def _describe_coverage(resources: Resources) -> str:
     inside = resources.samples - resources.outside
     places = {float(x) for entry in resources.series for x in np.asarray(entry.x)}
-    text = f"{format_number_of(len(places), 'sample')}, one every half second"
+    text = f"{format_number_of(len(places), 'sample')} {'counts' if len(places) == 1 else 'count'}, one every 0.5 s"
     if resources.unit == "s":
         return f"{text}. {fill_in('The run has no {noun}')}, so they are shown over seconds."
-    if resources.outside:
-        text += f"; {format_count(resources.outside)} before the first or after the last step are left out"
-    return f"{text}." if len(places) == inside else f"{text}, of {format_count(inside)} in all steps."
+    text += "." if len(places) == inside else f", of {format_count(inside)} in all steps."
+    if not resources.outside:
+        return text
+    lie, are = ("lies", "is") if resources.outside == 1 else ("lie", "are")
+    return f"{text} {format_count(resources.outside)} more {lie} outside of the steps and {are} left out."
 
 
 def _write_cores(value: float) -> str:

@@ -194,7 +194,8 @@ def _find_window(rank: RankRun, at_ns: int, origin: int) -> str:
 def _view_moment(live: LiveMemory, when: str, is_peak: bool) -> MomentView:
     step = f", {fill_in('{noun}')} {live.step:,}" if live.step is not None else ""
     reserved = f" of {format_bytes(live.reserved_bytes)} reserved" if live.reserved_bytes else ""
-    text = f"{format_bytes(live.allocated_bytes)} were allocated{reserved}, {format_number_of(live.count, 'block')} of that taken in this window"
+    was = "was" if live.count == 1 else "were"
+    text = f"{format_bytes(live.allocated_bytes)} were allocated{reserved}. {format_number_of(live.count, 'block')} of that {was} taken in this window"
     if not live.has_addresses:
         text = (
             f"{format_bytes(live.allocated_bytes)} more were allocated than at the lowest level of the trace. It records "
@@ -202,7 +203,7 @@ def _view_moment(live: LiveMemory, when: str, is_peak: bool) -> MomentView:
             "PyTorch 1.11 and later record both"
         )
     if live.before_bytes:
-        text += f" ({format_bytes(live.known_bytes)}); {format_bytes(live.before_bytes)} were held from before, such as parameters"
+        text += f" ({format_bytes(live.known_bytes)}). {format_bytes(live.before_bytes)} were held from before, such as parameters"
     shown = len(live.blocks)
     text += f". The {shown} largest are listed." if live.count > shown else "."
     frame = 2_000_000

@@ -197,9 +197,7 @@ def _describe_coverage(rank: RankRun, group: GroupTable) -> str:
     if stall:
         parts.append(f" Opening and saving cost {format_duration(stall)} of the run's time in all.")
     if windows:
-        parts.append(
-            fill_in(" Times inside a window carry its own cost, so they are a little longer than in other {nouns}.")
-        )
+        parts.append(fill_in(" A window costs time. {Nouns} inside it look a little longer than others."))
     return "".join(parts)
 
 

@@ -101,9 +101,9 @@ def _name_steps(request: WindowRequest) -> str:
 
 
 _REASONS: dict[Reason, str] = {
-    "warm-up": "warm-up: the first {nouns} are still slower than the typical one",
-    "standstill": "the job stood still during them",
-    "detailed windows": "in a detailed window or beside its reading, whose cost they carry",
+    "warm-up": ": warm-up, the first {nouns} are still slower than the typical one.",
+    "standstill": ": the job stood still during them.",
+    "detailed windows": ". The detailed window, or the reading of it, made them longer.",
 }
 OUTLIER_ROWS = 20
 INTERRUPTION_ROWS = 10
@@ -156,7 +156,8 @@ def describe_coverage(data: StepData) -> Coverage:
         return Coverage(f"The average covers {which}.", ())
     text = f"The average covers {format_count(len(kept))} of {format_number_of(total, noun)}: {format_runs(_find_runs(kept))}."
     left_out = tuple(
-        f"{format_runs(_find_runs(group.steps))} ({format_count(len(group.steps))}): {fill_in(_REASONS[group.reason])}"
+        f"{noun if len(group.steps) == 1 else form_plural(noun)} {format_runs(_find_runs(group.steps))} ({format_count(len(group.steps))})"
+        f"{fill_in(_REASONS[group.reason])}"
         for group in selection.left_out
     )
     return Coverage(f"{text} {explain_left_out(selection.left_out, noun)}.", left_out)
@@ -216,11 +217,11 @@ def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) ->
         return OutlierTable(f"Outliers are looked for from {LEAST_USUAL} {data.nouns} on.", ())
     limit = format_duration(outliers.limit_ns)
     rule = (
-        f"A {noun} is an outlier above {limit}: {100 * EXCESS_FRAC:.0f} % and {DEVIATIONS:.0f} standard "
-        "deviations (estimated as 1.4826 × the median absolute deviation) above the median."
+        f"A {noun} is an outlier above {limit}. It is then more than {100 * EXCESS_FRAC:.0f} % and "
+        f"{DEVIATIONS:.0f} standard deviations (estimated as 1.4826 × the median absolute deviation) above the median."
     )
     if outliers.by_bulk:
-        rule = f"A {noun} is an outlier above {limit}: {BULK_RATIO:.0f} × the 90th percentile."
+        rule = f"A {noun} is an outlier above {limit}. This is {BULK_RATIO:.0f} × the 90th percentile."
     if not outliers.count:
         return OutlierTable(f"There are none. {rule}", ())
     listed = (

@@ -109,7 +109,7 @@ def test_the_peak_is_shown_first_and_any_moment_can_be_picked(tmp_path: Path) ->
     shown = show(run).tensors
     assert shown is not None
     assert shown.moment.is_peak
-    assert shown.moment.sentence.startswith("648 MiB were allocated of 1.00 GiB reserved, 6 blocks of that")
+    assert shown.moment.sentence.startswith("648 MiB were allocated of 1.00 GiB reserved. 6 blocks of that")
     early = show(run, at_ns=str(shown.origin_ns + 100)).tensors
     assert early is not None
     assert not early.moment.is_peak

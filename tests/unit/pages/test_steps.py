@@ -36,7 +36,7 @@ def test_the_average_is_shown_by_default_and_says_what_it_covers(tmp_path: Path)
     assert (
         trace.coverage.sentence == "The average covers 37 of 40 steps: 1–9, 13–40. 3 steps left out: detailed windows."
     )
-    assert trace.coverage.left_out == ("10–12 (3): in a detailed window or beside its reading, whose cost they carry",)
+    assert trace.coverage.left_out == ("steps 10–12 (3). The detailed window, or the reading of it, made them longer.",)
 
 
 @pytest.mark.parametrize("step", ["", "7"])
