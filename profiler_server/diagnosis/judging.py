@@ -33,7 +33,7 @@ from profiler_server.diagnosis.ranking import (
     write_note,
     write_suggestion,
 )
-from profiler_server.diagnosis.verdict import find_bound, say_limit, say_verdict
+from profiler_server.diagnosis.verdict import explain_few, find_bound, say_limit, say_verdict
 from profiler_server.facts.case import Abstention, Case, Claim, Finding, Rule
 from profiler_server.facts.results import BoundBy, Diagnosis, Suggestion
 from profiler_server.format import form_plural, format_number_of, speak_of
@@ -263,6 +263,8 @@ def _ask_for_steps(case: Case, steady: int) -> Abstention:
     missing = f"{more} ({MIN_STEPS} are needed, the run has {steady})"
     if case.is_imported:
         return Abstention("all", f"{more} ({MIN_STEPS} are needed, the trace has {steady})", _TRACE_LONGER)
+    if why := explain_few(case):
+        return Abstention("all", missing, why)
     noun = case.steps.noun
     more_of = "train for more steps" if noun == "step" else f"run more {form_plural(noun)}"
     return Abstention("all", missing, f"Record longer: {more_of} before analyse().")

@@ -145,8 +145,9 @@ def split_findings(
 
 def say_misfit(case: Case) -> str:
     """Return a sentence on why the step time after a change to the loading is not predicted."""
-    check = format_share(case.loading.loop.check)
-    return f"No step time is predicted: a simulation of this run gives {check} of its measured step."
+    check = case.loading.loop.check
+    known = "explains only" if check < 1.0 else "gives"
+    return f"No step time is predicted. Our model of the loader {known} {format_share(check)} of this step."
 
 
 def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Claim]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from collector.format.phases import COMPUTING, OUTSIDE, PHASE_NAMES, PHASE_PLACES, Bound, list_bound_by
+from collector.format.steps import find_stood
 from profiler_server.analysis.accounting.explained import explain_phases
 from profiler_server.diagnosis.limits.facts import EXPLAINED_FRAC, MIN_GAIN_FRAC, MIN_STEPS, NOISY_FRAC, QUEUED_FRAC
 from profiler_server.diagnosis.limits.loading import CROWDED_FRAC, HIGH_WAIT_FRAC, MODERATE_WAIT_FRAC
@@ -173,7 +174,7 @@ def _say_rest(case: Case, rest: Explained | None) -> str:
         return ""
     entry = "of_loader" if rest.phase == "data_wait" else "of_phase"
     again = say("rest", "again", noun=case.steps.noun) if rest.is_made_again else ""
-    return say("rest", entry, rest=rest, again=again)
+    return say("rest", entry, rest=rest, known_ns=rest.whole_ns - rest.rest_ns, again=again)
 
 
 def say_verdict(
@@ -190,6 +191,8 @@ def say_verdict(
     noted, steady = told[0].title if told else "", case.steps.steady
     figures: dict[str, object] = {"limit": say_limit(case, bound), "noun": case.steps.noun, "noted": noted}
     if steady < MIN_STEPS:
+        if why := explain_few(case):
+            return f"{figures['limit']} {why}"
         needs = "few_to_predict" if case.is_imported or noted else "few_to_advise"
         return say("verdict", needs, steady=steady, least=MIN_STEPS, **figures)
     if not claims:
@@ -207,6 +210,18 @@ def say_verdict(
         entry = "gain_at_best" if text.removed else "gain_if"
         return say("verdict", entry, condition=_capitalise(f"if {text.condition}"), **figures)
     return say("verdict", "gain", fix=_capitalise(text.fix), **figures)
+
+
+def explain_few(case: Case) -> str:
+    """Return a sentence if too few steps are steady because most lie beside the reading of a detailed window."""
+    steady, selection = case.steps.steady, case.steps.selection
+    if case.is_imported or steady >= MIN_STEPS or "detailed" not in case.steps.rows.column_names:
+        return ""
+    left_out = ~(selection.kept | selection.warm_up | find_stood(case.steps.rows))
+    beside = int((left_out & (read_column(case.steps.rows, "detailed") == 0)).sum())
+    if steady + beside < MIN_STEPS:
+        return ""
+    return say("verdict", "beside_reading", beside=beside, steps=len(selection.step), noun=case.steps.noun)
 
 
 def _explain_none(case: Case, least_frac: float) -> str:

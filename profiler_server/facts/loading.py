@@ -364,11 +364,11 @@ class Loading:
 
     @property
     def computes_to_read(self) -> bool:
-        """Whether reading uses a processor for more than opening files and moving their bytes."""
+        """Whether reading uses a processor for more than opening files and moving their bytes, as far as recorded."""
         reading = self.reading
-        if reading is None or reading.bytes is None or self.read_need is None or self.read_need <= CAPPED_NEED:
+        if reading is None or self.read_need is None or self.read_need <= CAPPED_NEED:
             return False
-        moved_ns = reading.bytes / COPY_BYTES_PER_NS + (reading.open_ns or 0.0)
+        moved_ns = (reading.bytes or 0.0) / COPY_BYTES_PER_NS + (reading.open_ns or 0.0)
         return moved_ns < COMPUTED_READ_FRAC * reading.read_ns
 
     @property

@@ -226,6 +226,20 @@ PATTERNS: Mapping[str, Callable[[Hotspot], bool]] = {
 """The patterns of a line, the most certain first. The first pattern that fits names the line."""
 
 
+def _is_of_model(spot: Hotspot) -> bool:
+    """Return whether a hotspot is the forward of a module that the training calls, or the line of the loop that does."""
+    called = sum(share for label, share in spot.calls.items() if spot.is_of_loop and label.endswith(".forward"))
+    is_called = spot.function.endswith(".forward") or called >= limits.MOSTLY_FRAC * spot.share_frac
+    return is_called and spot.phases.get("forward", 0.0) >= limits.MOSTLY_FRAC * spot.share_frac
+
+
+def _quote(spot: Hotspot, text: str, pattern: str) -> str:
+    """Return a sentence with the code of the longest line. A line of the loop without a pattern is quoted as the change."""
+    if not text or (spot.is_of_loop and not pattern):
+        return ""
+    return f" {'The line' if spot.is_of_loop else 'Most of it'} is `{text}`."
+
+
 def _find_most_called(spot: Hotspot) -> LineOperator | None:
     return max(spot.work.operators, key=lambda entry: entry.calls, default=None) if spot.work is not None else None
 
@@ -246,7 +260,9 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
         f"hot_line.{pattern}" if pattern else "hot_line",
         name=spot.name,
         where="" if spot.is_of_loop else f" at {spot.place}",
-        code=f" Most of it is `{line.text}`." if line.text else "",
+        kind="line" if spot.is_of_loop else "function",
+        usual=" It is the model's own work." if _is_of_model(spot) else "",
+        code=_quote(spot, line.text, pattern),
         source=line.text or "…",
         place=spot.place,
         share=spot.whole_frac,

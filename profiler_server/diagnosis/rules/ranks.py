@@ -40,6 +40,7 @@ def _judge_straggler(case: Case) -> Finding | None:
             f"fixed_straggler.{entry}".rstrip("."),
             slow=slow,
             others=others,
+            in_time=others if latest.others > 1 else f"rank {min({*verdict.comparison.blame_ns} - {slow}, default=0)}",
             late=_say_late(verdict, "the median of the others" if latest.others > 1 else others),
             **given,
         ),

@@ -226,7 +226,7 @@ def test_what_promises_a_step_is_a_rule_and_its_change_one_of_the_table() -> Non
         ),
         (
             make.with_batches(make.with_wait(base(), 0.4), 10e6),
-            "The step waits for data 40.0 % of its time. Making its batches takes 50.0 % of that wait at most. "
+            "The step waits for data 40.0 % of its time. At most half of this wait is spent making batches. "
             "Worth trying: `num_workers=0` (`stepscope run --try`).",
         ),
     ],

@@ -25,6 +25,7 @@ from tests.support.asking import Asker
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
 from tests.support.diagnosing import measure
 from tests.support.facts import find, with_device, with_load, with_loading, with_manifest, with_share
+from tests.support.live import edit_rank
 from tests.support.row_edits import Row, begin_epochs, compute_all, cpu_cores, queued
 from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
 from tests.support.tables import make_inference
@@ -80,6 +81,18 @@ def test_a_short_run_that_only_infers_tells_how_many_batches_advice_needs(tmp_pa
     assert "are spent in the forward" in found.sentence
     assert "Only 8 steady batches were recorded" in found.sentence  # the first one starts the loader
     assert [entry.missing for entry in found.abstained if "step" in f"{entry.missing} {entry.how}"] == []
+
+
+def test_the_reading_of_a_window_is_named_if_it_leaves_too_few_steps(tmp_path: Path) -> None:
+    build_run(tmp_path / "run", RunPlan(steps=60))
+    rank = open_run(tmp_path / "run").rank()
+    start_ns = rank.table("steps")["start_ns"].to_pylist()
+    (window,) = rank.manifest.windows
+    edit_rank(tmp_path / "run", windows=(replace(window, read_start_ns=start_ns[13], read_end_ns=start_ns[52]),))
+    found = diagnose(open_run(tmp_path / "run"), 0)
+    why = "39 of 60 steps lie beside the reading of a detailed window. `window=None` keeps them."
+    assert why in found.sentence
+    assert [entry.how for entry in found.abstained if entry.rule == "all"] == [why]
 
 
 def test_an_idle_device_is_not_said_to_be_busy_between_its_kernels_and_idle_at_once(tmp_path: Path) -> None:

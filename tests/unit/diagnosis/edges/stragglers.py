@@ -267,7 +267,7 @@ def list_last(share: float) -> bool:
     """Let rank 0 be the last in this share of the listed collectives."""
     row = CollectiveRow(0, "allreduce", 1000, 1000, 1, 1, 1, int(1000 * share), None, None, None)
     rows = [row, replace(row, rank=1, late=1000 - int(1000 * share))]
-    return "Of the collectives" in describe_communication((), rows, NotJudged())
+    return "came last to" in describe_communication((), rows, NotJudged())
 
 
 def share_out(**fields: object) -> Ddp:

@@ -164,6 +164,24 @@ def test_no_step_of_nothing_is_stated_for_a_line_that_takes_all_of_it(share: flo
     assert say_gain(fields).startswith("At best: 640 µs" if said else "No step time is predicted")
 
 
+@pytest.mark.parametrize(
+    ("fields", "usual", "quoted"),
+    [
+        ({"function": "Net.forward"}, True, True),
+        ({"is_of_loop": True, "calls": {"torch.Sequential.forward": 0.4}}, True, False),
+        ({"function": "Net.forward", "phases": {"tail": 0.4}}, False, True),
+        ({}, False, True),
+    ],
+)
+def test_a_look_at_the_forward_of_the_model_says_that_it_is_usual(
+    fields: dict[str, Any], usual: bool, quoted: bool
+) -> None:
+    (look,) = make.find(with_lines(spot(**fields)), "hot_line")
+    assert ("It is the model's own work." in look.text.measured) is usual
+    assert ("Most of it is `x = mine(x)`." in look.text.measured) is quoted
+    assert f"need this {'line' if fields.get('is_of_loop') else 'function'}?" in look.text.advice
+
+
 @pytest.mark.parametrize(("grown_ms", "named"), [(20.0, True), (2.0, False)])
 def test_a_drift_names_the_line_that_grows(grown_ms: float, named: bool, tmp_path: Path) -> None:
     case = measure(build_case_run(tmp_path / "run", PLANTED["drift"]))
