@@ -37,8 +37,8 @@ _WIDEST_FRAC = 1.0
 """An interval that holds 0 and is wider than this says nothing on the gain."""
 _MORE = 1.2
 """A gain may be this many times what the setting governs: that share is measured too."""
-_MOST_AGAIN = 4
-"""The number of times that changes without a measured gain are repeated."""
+_MOST_AGAIN, _LARGE_FRAC = 4, 0.1
+"""Changes without a measured gain, or with one that may be none or large, are repeated so many times."""
 _HOPELESS = math.log(1.3)
 """A change that makes two rounds this much longer is dropped at once. A turn ends when it has taken `_SLOWER` times the
 expected time."""
@@ -233,17 +233,20 @@ class Search:
         return sorted((entry for entry in self.tried if entry.known), key=lambda entry: -entry.gain_frac)
 
     def _measure_again(self) -> list[Tried]:
-        """Repeat changes without a measured gain in fresh processes, and return them. Changes that are much slower each
-        time are left out.
-        """
-        unknown = [each for each in self.tried if each.known and not each.failure and not self.is_measured(each)]
-        unknown = [each for each in unknown if min(min(life.logs) for life in each.known) <= _HOPELESS]
+        """Repeat changes whose gain is unknown in fresh processes, and return them."""
+        unknown = [entry for entry in self.tried if self._is_unknown(entry)]
         self.groups_left = 2
         for _ in range(_MOST_AGAIN):
-            left = [each for each in unknown if not each.failure and not self.is_measured(each)]
-            if left:
+            if left := [entry for entry in unknown if self._is_unknown(entry)]:
                 _Group(self, sorted(left, key=lambda entry: len(entry.lives))[: self.count()]).run()
         return unknown
+
+    def _is_unknown(self, entry: Tried) -> bool:
+        """Return whether a gain is not measured, or may be anything between none and a large one."""
+        if not entry.known or entry.failure:
+            return False
+        low, high = self.bound_gain(entry)
+        return not self.is_measured(entry) or (low <= 0 and high >= _LARGE_FRAC)
 
     def _combine(self) -> None:
         """Repeat the best change in fresh processes, beside its combinations and other changes of the same settings. Go
