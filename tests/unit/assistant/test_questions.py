@@ -126,7 +126,7 @@ QUESTIONS = (
         "What would mending that rank gain?",
         "overview",
         {"run": "job"},
-        ("a rank 2 as fast as the others", "Predicted step: 66.1 ms", "instead of 85.2 ms"),
+        ("a rank 2 as fast as the others", "If rank 2 were as fast as the others: 66.1 ms", "instead of 85.2 ms"),
     ),
     Question(
         "Did my change make it slower, and is that more than noise?",
