@@ -72,7 +72,7 @@ def test_importing_stepscope_imports_neither_torch_nor_a_door() -> None:
     [
         ("stepscope run", "usage: stepscope run [options] script.py"),
         ("stepscope report", "Usage: stepscope report [OPTIONS] {RUN}"),
-        ("stepscope serve", "Usage: stepscope [OPTIONS] COMMAND"),
+        ("stepscope serve", "Usage: stepscope serve [DIR] [OPTIONS]"),
         ("profiler-run", "usage: profiler-run [options] script.py"),
         ("profiler-server report", "Usage: profiler-server report [OPTIONS] {RUN}"),
         ("profiler-server run", "usage: stepscope run [options] script.py"),

@@ -164,7 +164,7 @@ def test_the_level_important_records_steps_and_nothing_beside_them(tmp_path: Pat
     assert len(recorded.train) == 8
     status = recorded.run.rank().status("stages")
     assert status.state == "off"
-    assert 'level="important" without data_pipeline' in status.reason
+    assert status.reason == 'The option data_pipeline of the Profiler was off by level="important".'
 
 
 def test_what_is_switched_on_by_name_is_recorded_at_any_level() -> None:
