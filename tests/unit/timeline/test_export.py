@@ -42,6 +42,7 @@ def test_a_trace_holds_every_slice(run: Run, tmp_path: Path, name: str) -> None:
     assert len(slices) == report.slices > 5
     assert len(events) == report.events
     assert {"aten::mm", HOSTILE, "Step 1", "Forward", "Computation"} <= {event["name"] for event in slices}
+    assert {event["cat"] for event in slices if event["name"] == "Computation"} == {"computation"}  # no second kernel
     assert {event["ph"] for event in events} == {"M", "X", "C", "s", "f"}
 
 
