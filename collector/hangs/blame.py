@@ -46,7 +46,9 @@ class Stop:
 
 @dataclass(frozen=True)
 class _Wait:
-    """Ranks that wait for missing ranks in collective `number` of a group; None: in a backward."""
+    """Ranks that wait for missing ranks in collective `number` of a group. If `number` is None, they wait in a
+    backward.
+    """
 
     group: Group
     number: int | None
@@ -55,7 +57,9 @@ class _Wait:
 
 
 def explain_positions(positions: Sequence[RankPosition]) -> Stop | None:
-    """Return which ranks wait for which; None if none does, or if a rank of unknown state may be to blame."""
+    """Return which ranks wait for which. None if no rank waits for another, or if a rank of unknown state may be to
+    blame.
+    """
     positions = _tell_groups(positions)
     waits = [*_list_waits(positions), *_list_backwards(positions)]
     chosen = _choose(waits, positions)
@@ -118,7 +122,9 @@ def name_group(stop: Stop) -> str:
 
 
 def _tell_groups(positions: Sequence[RankPosition]) -> Sequence[RankPosition]:
-    """Return the positions with groups; if none has any, with one group in which all collectives count."""
+    """Return the positions with groups. If no position has groups, each gets the same one, in which all collectives
+    count.
+    """
     if any(position.counts for position in positions):
         return positions
     reduces = any(IN_BACKWARD in position.name for position in positions)
@@ -165,7 +171,12 @@ def _find_in_backward(group: Group, positions: Sequence[RankPosition]) -> _Wait 
 
 
 def _choose(waits: Sequence[_Wait], positions: Sequence[RankPosition]) -> _Wait | None:
-    """Return the wait that causes the others: its missing ranks wait nowhere. None if an unknown rank may be it."""
+    """Return the wait that causes the other waits, None without one. Its `missing` ranks are those that wait nowhere
+    themselves.
+
+    If every missing rank waits somewhere, return a wait with all its missing ranks. Return None then if the state of a
+    rank is unknown, because this rank may be the cause.
+    """
     held = {position.rank for wait in waits for position in wait.waiting}
     held |= {position.rank for position in positions if position.still is not None and position.still.waits}
     free = [

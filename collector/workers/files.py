@@ -20,7 +20,11 @@ _OWNERS = (builtins, io)
 
 
 class ReadCounter:
-    """A counter of the bytes that the calling thread reads between `start` and `stop`; memory maps are not seen."""
+    """A counter of the bytes that the calling thread reads between `start` and `stop`, from files and pipes, from disk
+    or page cache.
+
+    `stop` returns the count, UNKNOWN if the kernel gives none. Memory maps are not seen.
+    """
 
     def __init__(self) -> None:
         self._descriptor = UNKNOWN
@@ -43,7 +47,9 @@ class ReadCounter:
         self._descriptor = UNKNOWN
 
     def _is_ours(self) -> bool:
-        """Return whether the descriptor is still ours: the script may have closed it, and reused its number."""
+        """Return whether the descriptor is still ours: False if the script has closed it, also if another file has its
+        number.
+        """
         try:
             return os.readlink(f"/proc/self/fd/{self._descriptor}").endswith("/io")
         except OSError:

@@ -42,14 +42,20 @@ class CallLog:
         return self._waited_for.get(self._awaited)
 
     def hold(self, start: int, end: int) -> None:
-        """Note when a collective held the thread: the awaited call if there is one, else the call described next."""
+        """Note a span of time, `start` to `end`, in which a collective held the training thread.
+
+        The span belongs to the awaited call if there is one. Otherwise it belongs to the call that the next words
+        describe.
+        """
         self._span = start, end
         if self._awaited:
             self.wait(self._awaited)
             self._awaited = 0
 
     def feed(self, code: int, value: int) -> Call | None:
-        """Take in a word about a call, and return the new call if the word adds one."""
+        """Take in a word about a call: its `code` and its payload. Return the new call if the word adds a call, else
+        None.
+        """
         if code == codes.CALLED:
             return self.add(value)
         if code == codes.CALLED_BYTES:
@@ -65,7 +71,11 @@ class CallLog:
         self._awaited = 0
 
     def reduce(self, duration: int, held: int, left: int) -> None:
-        """Note that a backward reduced gradients, waiting `held` ns until `left` (0: not); kind and start follow."""
+        """Note that a backward reduced gradients. The next words give the kind and the start of this reduction.
+
+        `held` is the time in ns that the backward waited for the reduction, `left` the end of this wait. Both are 0
+        without a wait.
+        """
         self._reduction = 0, duration, held, left
 
     def date_reduction(self, start: int) -> None:
@@ -73,7 +83,9 @@ class CallLog:
             self._reduction = start, *self._reduction[1:]
 
     def add(self, word: int) -> Call:
-        """Return the call that a packed word describes, with the times of the last `reduce`, else `hold`."""
+        """Return the call that the packed word describes. Its times come from the last `reduce`, else from the last
+        `hold`.
+        """
         serial, is_open, what = unpack_call(word)
         if self._reduction is not None:
             start, duration, held, left = self._reduction
@@ -95,7 +107,9 @@ class CallLog:
             self._last.bytes = size
 
     def wait(self, serial: int) -> None:
-        """Note that the last `hold` was the wait for the call with this serial number, if that is known."""
+        """Note that the wait for the call with this serial number has ended: the span of the last `hold` was this wait.
+        An unknown serial number is ignored.
+        """
         call = self._waited_for.pop(serial, None)
         if call is not None:
             start, end = self._span

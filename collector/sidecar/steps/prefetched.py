@@ -28,7 +28,11 @@ Ahead = tuple[Batch, ...]
 
 
 def push_early(ahead: Ahead, fetches: list[Fetch]) -> Ahead:
-    """Return the unused batches with those of `fetches`, unless the loop has skipped these: the epoch has some."""
+    """Return the unused batches, extended by the batches of `fetches`, which no step uses yet.
+
+    If the loader already has unused batches of this epoch, its new batches are not added, because the loop has skipped
+    them.
+    """
     newest = {fetch.loader: fetch.epoch for fetch in fetches}
     kept = tuple(batch for batch in ahead if batch.epoch == newest.get(batch.loader, batch.epoch))
     taken = {batch.loader for batch in kept}
@@ -36,7 +40,11 @@ def push_early(ahead: Ahead, fetches: list[Fetch]) -> Ahead:
 
 
 def drop_unused(ahead: Ahead, loader: int) -> Ahead:
-    """Return the unused batches after a loader's epoch has ended: the loop has skipped several of it, but not one."""
+    """Return the unused batches, after a loader's epoch has ended outside of a step.
+
+    Several batches of the loader are dropped, because the loop has skipped them. A single batch stays: the next step
+    may use it and fetch the first batch of the next epoch.
+    """
     if sum(batch.loader == loader for batch in ahead) <= 1:
         return ahead
     return tuple(batch for batch in ahead if batch.loader != loader)
@@ -78,7 +86,9 @@ def use_batches(ahead: Ahead, row: Row, trains: bool, usual: dict[int, int]) -> 
 
 
 def shift_samples(ahead: Ahead, loaders: Ints, epochs: Ints, samples: Ints) -> tuple[Ahead, Ints]:
-    """Return the batches unused after steps with one fetch each (an array value per step), and the samples of each."""
+    """Return the batches that stay unused after several steps with one fetch each, and the number of samples that each
+    step used. The arrays describe the fetched batches, one per step.
+    """
     used, rest = samples.copy(), [batch for batch in ahead if batch.loader not in loaders]
     for loader in {batch.loader for batch in ahead} & set(loaders.tolist()):
         rows = np.flatnonzero(loaders == loader)

@@ -97,7 +97,11 @@ class RowKeeper:
         self._close("startup", time)
 
     def _close_before_fetch(self, code: int, time: int) -> None:
-        """Close a row of no training step at the fetch of a batch; remember a cut where that is unknown."""
+        """Close the row at the fetch of a batch or the start of a loader, if the row belongs to no training step.
+
+        If it is not known yet whether the row is part of a training step, remember a cut at which the row can be split
+        later.
+        """
         if not self.state.started:
             self._start(time)
             return
@@ -131,7 +135,9 @@ class RowKeeper:
         return "eval" if counters.forwards and not (counters.backwards or failed) else "rest"
 
     def _is_evaluation_without_loader(self) -> bool:
-        """Return whether the row has only forwards without gradients, unlike the last steps."""
+        """Return whether the row has only forwards without gradients, while the last training steps of this run have no
+        such forward.
+        """
         counters, state = self.row.counters, self.state
         is_usual = state.last_without and state.step - state.last_without < UPDATES_OF_STEP
         if state.explicit or not state.step or is_usual or counters.loader_start:
@@ -149,7 +155,9 @@ class RowKeeper:
                 self._close_head(row.cuts[MOST_CUTS // 2], "rest")
 
     def _close_head(self, cut: Cut, kind: str, step: int | None = None) -> None:
-        """Make the part before the cut a row of its own, of training step `step` or of none; the rest is open."""
+        """Make the part of the row before the cut a row of its own; the rest becomes the open row. `step` is the number
+        of the closed step, None for a row without a step.
+        """
         row = self.row
         rest = row.split(cut)
         if not rest.stretches:
@@ -167,7 +175,9 @@ class RowKeeper:
             self._close("train", self._at, step)
 
     def _split_at_last(self, last: int, name: str) -> None:
-        """Split at the last of the row's cuts called `name`, each the end of a step, up to step `last`."""
+        """Split the row at its last cuts, so that the part before each cut is a training step, up to step `last`.
+        `name` is the row's list of cuts: "cuts" or "passes".
+        """
         while self.state.step < last and (cuts := getattr(self.row, name)):
             self._close_head(cuts[max(len(cuts) - (last - self.state.step), 0)], "train", self.state.step + 1)
 
@@ -179,7 +189,9 @@ class RowKeeper:
             self._close_head(updates[at], "train", self.state.step + 1)
 
     def _note_head(self, time: int) -> bool:
-        """Note a model call that may begin a batch of inference; return whether the row has an earlier one."""
+        """Note the call of a model as the possible start of a batch of inference. Return whether the row already has an
+        earlier such call; False if the call cannot begin a batch of inference.
+        """
         counters, state = self.row.counters, self.state
         fed = counters.fetches + counters.stops + counters.loader_start
         if state.step or state.explicit or self._is_marked or fed or counters.backwards or counters.updates:
@@ -195,7 +207,9 @@ class RowKeeper:
         return len(self.row.heads) > 1
 
     def _tell_head(self, root: int) -> None:
-        """Note that the last `_note_head` was a forward without gradients, of the model class number `root`."""
+        """Note that the model call of the last `_note_head` was a forward without gradients. `root` is the number of
+        the model's class.
+        """
         row = self.row
         if not row.heads:
             return
@@ -207,7 +221,9 @@ class RowKeeper:
             self._split_at_heads()
 
     def _split_at_heads(self) -> None:
-        """Split the row at every later call of its first model: each begins a batch of inference."""
+        """Split the row at every later call of its first model, and note that the run infers: each such call begins a
+        batch of inference.
+        """
         self.state.inferring = True
         while len(heads := self.row.heads) > 1:
             cut = next((head.cut for head in heads[1:] if head.root == heads[0].root), None)
@@ -232,14 +248,18 @@ class RowKeeper:
             self._close(self._natural_kind(), time)
 
     def _close_call(self, cut: Cut) -> None:
-        """Make the part before the cut a batch, which ends with its last call; a wait is a row of its own."""
+        """Make the part of the row before the cut a batch of inference. It ends with its last call; the time from there
+        to the cut, such as the wait for a request, is a row of its own.
+        """
         end = self.row.find_end_of_call(cut)
         self._close_head(end, "eval")
         if end is not cut:
             self._close_head(move(cut, end), "rest")
 
     def _close(self, kind: str, time: int, step: int | None = None, after: bool = False) -> None:
-        """Close the row at `time`. The next one begins at the current word of the log, or `after` it."""
+        """Close the row at `time`. The next row begins at the current word of the log; if `after` is True, at the word
+        behind it. `step` is the number of the closed training step, None for a row of another kind.
+        """
         row = self.row
         position = self.position + 1 if after else self._values_from or self.position
         if time == row.start and step is None:
@@ -273,7 +293,9 @@ class RowKeeper:
             state.ahead = drop_unused(state.ahead, row.stopped)
 
     def _drop_early_fetches(self, row: Row) -> Row:
-        """Split off the batches that were fetched before the step and not used in it; return the rest."""
+        """Split off, as a row of their own, the batches that were fetched before the step and not used in it. Return
+        the rest of the row; the whole row if there are no such batches.
+        """
         counters = row.counters
         early = counters.fetches - max(counters.backwards, counters.forwards if not counters.backwards else 1)
         if early <= 0:
