@@ -216,7 +216,7 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
     basis = _say_basis(case, claim) if claim.is_shown else _say_doubt(case, claim)
     is_predicted = claim.is_shown and not finding.text.removed
     said = [finding.text.advice, basis, _say_order(claim)]
-    least_ns, condition = _find_bound(case, claim)
+    least_ns, condition = _find_least_step(case, claim)
     return replace(
         write_note(claim.rule, finding, severity),
         advice=" ".join(sentence for sentence in said if sentence),
@@ -230,11 +230,12 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
     )
 
 
-def _find_bound(case: Case, claim: Claim) -> tuple[float | None, str]:
+def _find_least_step(case: Case, claim: Claim) -> tuple[float | None, str]:
     """Return the least step that a change can lead to, in ns, and what holds then; None if it is not worth stating.
 
-    A change whose gain is unsure has a bound if it feeds the loop, which can save no more than the wait for data, or
-    if it makes a known work cheaper. The bound of another change is far below what it reaches.
+    A change whose gain is unsure has a bound if it feeds the loop, which can save no more than all loading costs it (the
+    wait for data, and the processors that workers take), or if it makes a known work cheaper. The bound of another
+    change is far below what it reaches.
     """
     text, what_if = claim.finding.text, claim.finding.what_if
     if claim.is_shown or what_if is None:
@@ -242,7 +243,10 @@ def _find_bound(case: Case, claim: Claim) -> tuple[float | None, str]:
     if not (text.removed or what_if.feeds):
         return None, ""
     most_ns = min(sum(what_if.touches.values()), case.steps.mean_ns)
-    condition = "making batches took no time" if what_if.feeds else text.condition
+    loop = case.loading.loop
+    if what_if.feeds and loop.trusted:
+        most_ns = min(most_ns, max(case.steps.mean_ns - predict_without_loading(loop, loop.model), 0.0))
+    condition = "making batches took no time and no processor" if what_if.feeds else text.condition
     return case.steps.mean_ns - bound_by_job(case, what_if, most_ns), condition
 
 

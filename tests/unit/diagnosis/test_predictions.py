@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collector.format.schema.manifest import Device
+from profiler_server.analysis.data.prediction import predict_without_loading
 from profiler_server.diagnosis.judging import diagnose, hear_rules
 from profiler_server.diagnosis.limits.verdict import EASED_FRAC
 from profiler_server.diagnosis.measuring import measure_case
@@ -190,15 +191,21 @@ def test_work_of_which_only_the_user_knows_how_much_can_go_gives_a_bound_and_no_
         assert sentence.endswith(f" If crop() took no time, a step would take {figure} at best.")
 
 
-def test_a_change_that_feeds_the_loop_saves_at_most_the_wait_where_its_step_is_not_predicted() -> None:
+@pytest.mark.parametrize("wait_frac", [0.001, 0.9])
+def test_a_change_that_feeds_the_loop_saves_at_most_what_all_loading_costs_where_its_step_is_not_predicted(
+    wait_frac: float,
+) -> None:
     case = base()
     made = claim(case, None)
     assert made.finding.what_if is not None
-    fed = replace(made.finding.what_if, feeds=True, touches={"data_wait": 0.25 * case.steps.mean_ns})
+    waited_ns = wait_frac * case.steps.mean_ns
+    fed = replace(made.finding.what_if, feeds=True, touches={"data_wait": waited_ns})
     said = write_suggestion(case, replace(made, finding=replace(made.finding, what_if=fed)))
+    unfed_ns = predict_without_loading(case.loading.loop, case.loading.loop.model)
+    assert 0.1 * case.steps.mean_ns < unfed_ns < 0.999 * case.steps.mean_ns
     assert said.predicted_step_ns is None
-    assert said.least_step_ns == 0.75 * case.steps.mean_ns
-    assert said.condition == "making batches took no time"
+    assert said.least_step_ns == pytest.approx(max(case.steps.mean_ns - waited_ns, unfed_ns))
+    assert said.condition == "making batches took no time and no processor"
 
 
 def test_the_order_does_not_depend_on_what_is_shown() -> None:
