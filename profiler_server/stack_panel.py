@@ -23,6 +23,7 @@ _STAGE_LABELS: Mapping[str, str] = {
     "transform": "Transform",
     "collate": "Collate",
     "fetch": "Read and transform",
+    "threads": "Other threads",
 }
 _LONGEST_NAME = 80
 _LEAST_FRAC = 0.01

@@ -16,7 +16,7 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -38,6 +38,8 @@ _RUNTIME_BYTES = 4096
 _INTERPRETER_BYTES = 1 << 17
 _LINK_BYTES = 64
 _MOST_THREADS = 10_000
+MOST_LISTED = 64
+"""Most threads of a process that `list_natives` lists: each costs some 2 µs."""
 _TRIES = 5
 """Number of tries to read the list of threads, since threads begin and end meanwhile."""
 
@@ -242,13 +244,14 @@ class Program:
 class Lists:
     """The way to the states of all threads of an interpreter. `runtime` is the address of its runtime. The other fields
     are offsets in bytes: of the interpreter in the runtime, of the newest thread in the interpreter, and of the
-    following thread in a thread."""
+    following thread and of the system's number in a thread. The last is 0 where threads do not hold it, before Python 3.11."""
 
     program: Program
     runtime: int
     interpreter: int
     newest: int
     following: int
+    native: int
 
 
 def find_shift(process: int) -> int:
@@ -265,6 +268,22 @@ def has_thread(memory: int, shift: int, thread: int) -> bool:
     return any(thread in _list_threads(memory, find_lists(), shift) for _ in range(_TRIES))
 
 
+def list_natives(memory: int, shift: int) -> dict[int, int]:
+    """Return the threads of another process that run Python: the system's number of each, and the address of its state.
+
+    Empty where threads do not hold that number, or with more than `MOST_LISTED`. `memory` and `shift` are as in
+    `has_thread`.
+    """
+    lists = find_lists()
+    threads = _list_threads(memory, lists, shift, MOST_LISTED + 1) if lists.native else ()
+    if len(threads) > MOST_LISTED:
+        return {}
+    try:
+        return {_read(memory, thread + lists.native): thread for thread in threads}
+    except (OSError, OverflowError):
+        return {}
+
+
 @cache
 def find_lists() -> Lists:
     """Return the way to the threads of this process, found in its own memory. Raise LayoutError if it is not found."""
@@ -277,7 +296,7 @@ def _find_lists(memory: int) -> Lists:
     program = next(file for lies, file in places if id(CodeType) in lies)
     begins = next(lies.start for lies, file in places if file == program)
     runtime = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
-    with _another_thread():
+    with _another_thread() as other:
         interpreter = _ask("PyInterpreterState_Main")
         newest = _ask("PyInterpreterState_ThreadHead", interpreter)
         # The newest interpreter stands before the main one; here they are the same.
@@ -288,14 +307,25 @@ def _find_lists(memory: int) -> Lists:
             in_runtime[-1] if in_runtime else -1,
             next(_find_all(memory, interpreter, _INTERPRETER_BYTES, newest)),
             next(_find_all(memory, newest, _LINK_BYTES, _ask("PyThreadState_Next", newest))),
+            _find_native(memory, {find_thread(): threading.get_native_id(), newest: other}),
         )
         if not {newest, find_thread()} <= _list_threads(memory, found, 0):
             raise ValueError("the list of threads is another one")
     return found
 
 
+def _find_native(memory: int, natives: Mapping[int, int]) -> int:
+    """Return the offset of the system's number in a thread's state, 0 if there is none."""
+    blocks = [os.pread(memory, _THREAD_BYTES, thread) for thread in natives]
+    try:
+        return _find_word(blocks, [*natives.values()])
+    except StopIteration:
+        return 0
+
+
 @contextmanager
-def _another_thread() -> Iterator[None]:
+def _another_thread() -> Iterator[int]:
+    """Run a thread that waits. Yield the system's number of it."""
     enough, begun = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -306,7 +336,7 @@ def _another_thread() -> Iterator[None]:
     thread.start()
     begun.wait()
     try:
-        yield
+        yield thread.native_id or 0
     finally:
         enough.set()
         thread.join()
@@ -323,14 +353,14 @@ def _find_all(memory: int, address: int, size: int, value: int) -> Iterator[int]
     return (at for at in range(0, len(data) - WORD_BYTES + 1, WORD_BYTES) if value and read_word(data, at) == value)
 
 
-def _list_threads(memory: int, lists: Lists, shift: int) -> set[int]:
+def _list_threads(memory: int, lists: Lists, shift: int, most: int = _MOST_THREADS) -> set[int]:
     """Return the addresses of thread states. If threads begin or end meanwhile, or memory is unreadable, some may be
     missing."""
     threads: set[int] = set()
     try:
         interpreter = _read(memory, lists.runtime + shift + lists.interpreter)
         at = _read(memory, interpreter + lists.newest)
-        while at and at not in threads and len(threads) < _MOST_THREADS:
+        while at and at not in threads and len(threads) < most:
             threads.add(at)
             at = _read(memory, at + lists.following)
     except (OSError, OverflowError):

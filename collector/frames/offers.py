@@ -11,7 +11,6 @@ import logging
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -110,7 +109,7 @@ class Offers:
         if not has_thread(memory, shift, post.thread):
             os.close(memory)
             raise ForeignError("it has no such thread")
-        return StackReader(memory, replace(layout, code_type=layout.code_type + shift), post.thread)
+        return StackReader(memory, layout, post.thread, shift)
 
 
 class ForeignError(Exception):

@@ -15,6 +15,8 @@ from collector.format.schema.writing import replace_text
 
 PREFIX, SUFFIX = "frames-", ".json"
 TRAINER = -1
+BESIDE = -2
+"""The number, in place of a worker's, of another thread of the training process."""
 _SET_PTRACER = 0x59616D61
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 

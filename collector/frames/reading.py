@@ -81,13 +81,16 @@ class Code:
 
 
 class StackReader:
-    """A reader of one thread's stacks. It closes `memory`, a descriptor of the process's memory; `thread` is the
-    address of the thread's state."""
+    """A reader of the stacks of one thread, or of others of its process. It closes `memory`, a descriptor of the
+    process's memory. `thread` is the address of the thread's state, `shift` the distance of the process's addresses
+    from those of this process."""
 
-    def __init__(self, memory: int, layout: Layout, thread: int) -> None:
+    def __init__(self, memory: int, layout: Layout, thread: int, shift: int = 0) -> None:
         self._memory = memory
         self._layout = layout
-        self._thread = thread
+        self._code_type = layout.code_type + shift
+        self.thread = thread
+        self.shift = shift
         self._codes: dict[int, Code | None] = {}
         self._pages: dict[int, Sequence[int]] = {}
 
@@ -99,13 +102,18 @@ class StackReader:
             memory, self._memory = self._memory, -1
             os.close(memory)
 
-    def read(self) -> list[Place] | None:
+    @property
+    def memory(self) -> int:
+        return self._memory
+
+    def read(self, thread: int = 0) -> list[Place] | None:
         """Return the frames of the stack, innermost first; None if it changed meanwhile or has MOST_FRAMES or more.
-        Raise OSError if the process is gone."""
+        `thread` is the address of another thread's state, 0 for the reader's own. Raise OSError if the process is gone.
+        """
         layout = self._layout
         self._pages.clear()
         try:
-            at = read_word(self._read_exactly(self._thread + layout.thread, 8))
+            at = read_word(self._read_exactly((thread or self.thread) + layout.thread, 8))
         except OverflowError:
             raise OSError("there is no such thread") from None
         found: list[Place] = []
@@ -156,7 +164,7 @@ class StackReader:
     def _read_code(self, address: int) -> Code | None:
         layout = self._layout
         try:
-            if read_word(self._read_exactly(address + 8, 8)) != layout.code_type:
+            if read_word(self._read_exactly(address + 8, 8)) != self._code_type:
                 return None
             lines = self._read_bytes(self._read_pointer(address + layout.lines))
             first = int.from_bytes(self._read_exactly(address + layout.first_line, 4), "little", signed=True)

@@ -46,6 +46,17 @@ class Threads:
         state = states.get(self._thread)
         return Seen(state in (b"S", b"D"), [*states.values()].count(b"R")) if state else None
 
+    def is_running(self, thread: int) -> bool:
+        """Return whether a thread runs or waits for a processor, False if it is unknown."""
+        name = str(thread)
+        if name in self._files:
+            return self._read_state(name) == b"R"
+        try:
+            text = (self._tasks / name / "stat").read_bytes()
+        except OSError:
+            return False
+        return _find_state(text) == b"R"
+
     def _list(self) -> None:
         try:
             threads = set(os.listdir(self._tasks))
@@ -64,8 +75,12 @@ class Threads:
         except OSError:
             self._drop(thread)
             return b""
-        return text.rpartition(b") ")[2][:1]  # the name before may hold anything
+        return _find_state(text)
 
     def _drop(self, thread: str) -> None:
         with contextlib.suppress(OSError):
             os.close(self._files.pop(thread))
+
+
+def _find_state(text: bytes) -> bytes:
+    return text.rpartition(b") ")[2][:1]  # the name before may hold anything

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from collector.edge import UNCOUNTED, Edge
 from collector.frames.offers import Offers
-from collector.frames.posting import TRAINER, Post
+from collector.frames.discovery import list_natives
+from collector.frames.posting import BESIDE, TRAINER, Post
 from collector.frames.reading import Code, Place, StackReader
 from collector.frames.threads import Seen, Threads
 from collector.ring.windows import NO_WINDOW, WINDOW_OPEN
@@ -37,6 +38,12 @@ _LONGEST_NAME, _LONGEST_FILE = 160, 300
 _OURS = str(Path(__file__).resolve().parents[1]) + "/"
 _FETCH = ("torch/utils/data/_utils/fetch.py", "fetch")
 _NO_FRAME = -1
+_LIBRARY = os.path.dirname(threading.__file__)
+_WAITING = tuple(
+    f"{_LIBRARY}/{name}" for name in ("threading.py", "queue.py", "concurrent/", "asyncio/", "selectors.py")
+)
+"""Where Python waits for other threads."""
+_LOADER = "torch/utils/data/dataloader.py"
 
 
 class Frame(NamedTuple):
@@ -55,11 +62,17 @@ class Frame(NamedTuple):
 class Stack(NamedTuple):
     """A stack as text: a line per frame, the outermost first. `stage` is its stage of the data pipeline, None outside
     of one; the first `entry` lines are the callers of the stage.
+
+    `begins` is the number of lines with which Python begins a thread. `waits` is true if it waits for another thread of
+    its process, by Python's own means. `is_ours` is true for a thread that Stepscope has begun.
     """
 
     text: str
     stage: str | None
     entry: int
+    begins: int = 0
+    waits: bool = False
+    is_ours: bool = False
 
 
 class StackBook:
@@ -119,6 +132,7 @@ def describe_stack(frames: Sequence[Frame]) -> Stack:
     """Return the stack as text with its pipeline stage, without frames of Stepscope and of the import system."""
     kept: list[str] = []
     stage, entry = None, 0
+    first = next((at for at, frame in enumerate(frames) if frame.file != threading.__file__), 0)
     for frame in frames:
         found = _find_stage(frame)
         if found is not None and stage != "collate":
@@ -128,7 +142,14 @@ def describe_stack(frames: Sequence[Frame]) -> Stack:
             kept.append(str(frame))
     if len(kept) > _OUTER_FRAMES + _INNER_FRAMES:
         kept = [*kept[:_OUTER_FRAMES], _LEFT_OUT, *kept[-_INNER_FRAMES:]]
-    return Stack("\n".join(kept), stage, min(entry, _OUTER_FRAMES))
+    waits = bool(frames) and frames[-1].file.startswith(_WAITING) and not any(map(_is_loader, frames))
+    is_ours = bool(frames) and frames[first].is_ours
+    return Stack("\n".join(kept), stage, min(entry, _OUTER_FRAMES), first, waits, is_ours)
+
+
+def _is_loader(frame: Frame) -> bool:
+    """Return whether a frame waits for the workers of a DataLoader: these have samples of their own."""
+    return frame.file.endswith(_LOADER)
 
 
 def _find_stage(frame: Frame) -> str | None:
@@ -163,6 +184,7 @@ MOST_SAMPLES = 20_000
 """Most samples held until `take` is called."""
 MOST_WORKERS = 1_000
 _LOOK_S = 0.2
+_TRIES = 3
 _FORGET_S = 60.0
 _LEAST_WAIT_S = 0.002
 _LATENESS_WAITS = 10.0
@@ -172,8 +194,8 @@ _log = logging.getLogger("stepscope")
 
 
 class Sample(NamedTuple):
-    """One sampled stack. `at_ns` is a perf_counter_ns reading, `replica` the number of a worker or TRAINER, `loader`
-    the worker's loader (negative for none), `stack` a number of the StackBook.
+    """One sampled stack. `at_ns` is a perf_counter_ns reading, `replica` the number of a worker, TRAINER or BESIDE,
+    `loader` the worker's loader (negative for none), `stack` a number of the StackBook.
 
     `is_dense` means that the sample was taken in a detailed window. `seen` is the state of the process's threads at
     that time, None if it was not read.
@@ -309,8 +331,8 @@ class StackSampler:
 
     def _sample(self, post: Post, reader: StackReader, is_dense: bool = False) -> bool:
         at_ns = time.perf_counter_ns()
-        is_watched = self._threads is not None and post.replica == TRAINER and not is_dense
-        seen = self._threads.look() if self._threads is not None and is_watched else None
+        threads = self._threads if post.replica == TRAINER and not is_dense else None
+        seen = threads.look() if threads is not None else None
         try:
             places = reader.read()
         except OSError:
@@ -322,7 +344,22 @@ class StackSampler:
             number = self._book.number(reader, places)
             if number != NOT_THEIRS:
                 self._samples.append(Sample(at_ns, post.replica, post.loader, number, is_dense, seen))
+                if threads is not None and self._book[number].waits:
+                    self._sample_beside(at_ns, post, reader, threads)
         return True
+
+    def _sample_beside(self, at_ns: int, post: Post, reader: StackReader, threads: Threads) -> None:
+        """Sample one of the threads that run Python while the training thread waits for a thread."""
+        if threads.is_running(post.native):
+            return
+        natives = list_natives(reader.memory, reader.shift)
+        running = [state for native, state in natives.items() if threads.is_running(native)]
+        state = random.choice(running) if running else 0
+        # The stack of a thread that runs often changes while it is read.
+        places = next(filter(None, (reader.read(state) for _ in range(_TRIES))), None) if state else None
+        number = self._book.number(reader, places) if places else NOT_THEIRS
+        if number != NOT_THEIRS and not self._book[number].is_ours and not self._book[number].waits:
+            self._samples.append(Sample(at_ns, BESIDE, post.loader, number))
 
 
 def _stay_behind() -> None:

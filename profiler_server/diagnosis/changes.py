@@ -17,7 +17,7 @@ from profiler_server.analysis.recorded_facts import read_source_sums
 from profiler_server.diagnosis.limits.lines import HOT_FRAC, MOSTLY_FRAC
 from profiler_server.diagnosis.limits.stacks import HOTSPOT_FRAC
 from profiler_server.diagnosis.limits.verdict import LESS_FRAC
-from profiler_server.facts.case import WORKERS, Hotspot, Lines
+from profiler_server.facts.case import THREADS, WORKERS, Hotspot, Lines
 from profiler_server.format import shorten_middle
 
 _MOST_LINES = 3
@@ -132,7 +132,7 @@ def _list_shorter(
         if spot.doing or not spot.key:
             continue
         left_ns = _find_share(spot, short) * short_ns
-        waits = sum(spot.phases.get(name, 0.0) for name in (WORKERS, "data_wait"))
+        waits = sum(spot.phases.get(name, 0.0) for name in (WORKERS, THREADS, "data_wait"))
         is_loading = has_workers and waits >= MOSTLY_FRAC * spot.share_frac
         doubt_ns = min(_MISSED / max(short.samples, 1), 1.0) * short_ns
         if (spot.low_frac + spot.backward_frac) * long_ns - left_ns - doubt_ns >= HOTSPOT_FRAC * long_ns:

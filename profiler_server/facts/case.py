@@ -45,7 +45,8 @@ class Abstention:
 Doing = Literal["", "backward", "update", "loader"]
 """What a line of the training loop calls: "" for anything else. A loop has one line of each, whatever it trains."""
 
-WORKERS = "workers"
+WORKERS, THREADS = "workers", "threads"
+"""In place of a phase: the work of DataLoader workers, or of other threads of the process, while the step waits for it."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,8 @@ class Hotspot:
 
     The share includes all that the function calls, except functions of the user that are hotspots themselves.
     `low_frac` to `high_frac` is its 95 % interval. `lines` are the lines of the function, the largest share first.
-    `phases` is the share of the mean step by phase. Its entry `WORKERS` is the wait for batches that workers make,
-    divided according to their work. `calls` are the library functions that the lines call, by share of the mean step;
+    `phases` is the share of the mean step by phase. Its entries `WORKERS` and `THREADS` are the waits for workers and
+    for other threads, divided according to their work. `calls` are the library functions that the lines call, by share of the mean step;
     `inside` are the innermost functions in these calls. `made_frac` is the part of the share in which an object or an
     iterator is made. `caller` is the line that calls the function most often, as file:line, "" if the loop calls it.
     `work` is None without detailed steps, `course` with few steps. `backward_frac` is the share of the mean step in

@@ -64,9 +64,9 @@ def _list_samples(rank: RankRun) -> Iterator[Sample]:
         if row.is_trainer and row.phase is not None:
             labels["phase"], title = row.phase, PHASE_LABELS.get(row.phase, row.phase)
         elif not row.is_trainer and row.stage is not None:
-            labels["loader"] = str(row.loader)
+            labels.update({"loader": str(row.loader)} if row.loader is not None else {})
             stack, _ = cut_worker(stack, row.entry or 0)
-            title = f"workers of loader {row.loader}, {row.stage}"
+            title = f"workers of loader {row.loader}, {row.stage}" if row.loader is not None else "other threads"
         else:
             continue
         if row.stage is not None:

@@ -35,6 +35,12 @@ def in_stage(stage: str, samples: int, *frames: str, replica: int = 0) -> dict[s
     return _row(samples, [*MAIN, FETCH, *frames], replica=replica, stage=stage, entry=len(MAIN) + 1, **place)
 
 
+def in_thread(phase: str, samples: int, *frames: str) -> dict[str, Any]:
+    """Return a row: another thread of the training process, while the training thread was in a phase."""
+    begin = "Thread.run (/usr/lib/python3.11/threading.py:982)"
+    return {**_row(samples, [begin, *frames], kind="train", phase=phase, stage="threads"), "replica": -2, "entry": 1}
+
+
 def write_stacks(run: Path, rows: Sequence[dict[str, Any]], start_ns: int = 10**12) -> Path:
     """Write the table; the samples are from after the warm-up unless another time is given."""
     folder = layout.rank_path(run, 0)

@@ -16,7 +16,7 @@ from collector.format.parts import build_table_from_rows
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.layout import events_path
 from collector.frames.offers import Family, ForeignError, Offers
-from collector.frames.posting import TRAINER
+from collector.frames.posting import BESIDE, TRAINER
 from collector.hangs.live import read_threshold_ns
 from collector.notes import WORDS_FILE, read_notes
 from collector.ring.clock import Clock
@@ -68,6 +68,7 @@ class StacksAssembler(Assembler):
         self._source = SourceLines()
         self._in_training: Counter[int] = Counter()
         self._in_windows: Counter[int] = Counter()
+        self._beside: Counter[int] = Counter()
         self._own_places: dict[int, tuple[str, int] | None] = {}
         self._sampler: StackSampler | None = None
         self._log = events_path(rank_folder) / WORDS_FILE
@@ -145,7 +146,7 @@ class StacksAssembler(Assembler):
 
     def _read_source(self) -> dict[str, dict[str, str]]:
         samples: Counter[tuple[str, int]] = Counter()
-        for stack, count in self._in_training.most_common(_MOST_STACKS):
+        for stack, count in (self._in_training + self._beside).most_common(_MOST_STACKS):
             place = self._find_own_place(stack)
             if place is not None:
                 samples[place] += count
@@ -179,10 +180,10 @@ class StacksAssembler(Assembler):
         return self._own_places[stack]
 
     def _take_new(self) -> Iterable[Sample]:
-        """Return the new samples of the training thread. Those of workers go to `_workers`: they need no phase."""
+        """Return the new samples of the training process. Those of workers go to `_workers`: they need no phase."""
         new = self._sampler.take() if self._sampler is not None else []
-        self._workers += [sample for sample in new if sample.replica != TRAINER]
-        return [sample for sample in new if sample.replica == TRAINER]
+        self._workers += [sample for sample in new if sample.replica >= 0]
+        return [sample for sample in new if sample.replica < 0]
 
     def _count(self) -> None:
         self._filer.drain()
@@ -190,7 +191,8 @@ class StacksAssembler(Assembler):
         for sample in workers:
             self._add(Filed(sample, None, None))
         for filed in self._filer.take():
-            (self._in_windows if filed.sample.is_dense else self._in_training)[filed.sample.stack] += 1
+            counts = self._in_windows if filed.sample.is_dense else self._in_training
+            (self._beside if filed.sample.replica == BESIDE else counts)[filed.sample.stack] += 1
             self._add(filed)
 
     def _add(self, filed: Filed) -> None:
@@ -212,18 +214,19 @@ class StacksAssembler(Assembler):
 
     def _spell(self, key: _Key, found: _Sum) -> dict[str, Any]:
         stack = self._book[key.stack]
+        stage, entry = ("threads", stack.begins) if key.replica == BESIDE else (stack.stage, stack.entry)
         return {
             "replica": key.replica,
             "loader": key.loader if key.loader >= 0 else None,
             "kind": key.kind,
             "phase": key.phase,
-            "stage": stack.stage,
+            "stage": stage,
             "start_ns": self.clock.to_run(found.first_ns),
             "duration_ns": found.last_ns - found.first_ns,
             "samples": found.samples,
             "asleep": found.asleep,
             "running": found.running,
-            "entry": stack.entry,
+            "entry": entry,
             "stack": stack.text,
         }
 
@@ -266,7 +269,7 @@ class PhaseFiler:
 
     def find_newest(self, since_ns: int) -> Sample | None:
         """Return the newest sample that lies in no row of `steps` yet, None without one since `since_ns`."""
-        newest = self._waiting[-1] if self._waiting else None
+        newest = next((sample for sample in reversed(self._waiting) if sample.replica == TRAINER), None)
         return newest if newest is not None and newest.at_ns >= since_ns else None
 
     def take(self) -> list[Filed]:

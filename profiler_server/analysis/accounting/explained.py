@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from profiler_server.diagnosis.limits.facts import EXPLAINED_FRAC
 from profiler_server.diagnosis.limits.lines import MOSTLY_FRAC
-from profiler_server.facts.case import Doing, Hotspot, Lines
+from profiler_server.facts.case import THREADS, Doing, Hotspot, Lines
 from profiler_server.facts.loading import Loading
 from profiler_server.facts.steps import Explained, Steps
 
@@ -30,7 +30,7 @@ def explain_phases(steps: Steps, loadings: Sequence[Loading], lines: Lines | Non
     for phase, whole_ns in steps.phases_ns.items():
         if whole_ns < EXPLAINED_FRAC * steps.mean_ns:
             continue
-        spots = [spot for spot in (lines.hotspots if lines is not None else ()) if spot.phases.get(phase)]
+        spots = [spot for spot in (lines.hotspots if lines is not None else ()) if _find_frac(spot, phase)]
         parts = _explain_wait(loadings, whole_ns) if phase == "data_wait" else {}
         if parts := parts or _explain_work(steps, phase, lines, spots):
             account = Explained(phase, whole_ns, _cut(parts, whole_ns))
@@ -63,13 +63,19 @@ def _explain_work(steps: Steps, phase: str, lines: Lines | None, spots: Sequence
     called_ns = 0.0
     for spot in spots:
         if spot.doing != _CALLED_BY.get(phase):
-            spent_ns = spot.phases[phase] * steps.mean_ns
+            spent_ns = _find_frac(spot, phase) * steps.mean_ns
             parts[spot.name] = parts.get(spot.name, 0.0) + spent_ns
             called_ns += spent_ns * (spot.work.operator_frac if spot.work is not None else 0.0)
     if operators_ns := steps.operator_fracs.get(phase, 0.0) * steps.phases_ns[phase]:
         parts["operators"] = max(operators_ns - called_ns, 0.0)
     # The phases of the lines with a small share are not stored: all of these lines may run in this phase.
     return parts and parts | {"smaller lines": lines.rest_frac * steps.mean_ns}
+
+
+def _find_frac(spot: Hotspot, phase: str) -> float:
+    """Return the share of the mean step that a line takes of a phase. The wait for data holds the work of threads for
+    which the step waits."""
+    return spot.phases.get(phase, 0.0) + (spot.phases.get(THREADS, 0.0) if phase == "data_wait" else 0.0)
 
 
 def _cut(parts: Mapping[str, float], whole_ns: float) -> dict[str, float]:
@@ -87,7 +93,7 @@ def _name_rest(account: Explained, spots: Sequence[Hotspot], mean_ns: float) -> 
     library function that it calls are added.
     """
     spot = next((spot for spot in spots if spot.doing == "loader"), None)
-    if spot is None or spot.phases[account.phase] * mean_ns < MOSTLY_FRAC * account.rest_ns:
+    if spot is None or _find_frac(spot, account.phase) * mean_ns < MOSTLY_FRAC * account.rest_ns:
         return account
     inside = next(iter(spot.inside), "")
     is_made_again = spot.made_frac >= MOSTLY_FRAC * spot.share_frac

@@ -18,8 +18,19 @@ from collector.hangs.blame import Stop, explain_counts, explain_positions
 from collector.hangs.live import find_standing
 from collector.hangs.positions import RankPosition, read_position
 from profiler_server.analysis.ranks.divergence import find_divergence
-from profiler_server.analysis.ranks.ends import CutOff, Death, End, Killed, LeftOut, Mismatch, Raised, Severed
+from profiler_server.analysis.ranks.ends import (
+    CutOff,
+    Death,
+    End,
+    Killed,
+    LeftOut,
+    Mismatch,
+    OutOfMemory,
+    Raised,
+    Severed,
+)
 from profiler_server.analysis.ranks.hang import find_hang
+from profiler_server.analysis.ranks.shortage import Shortage, read_shortage
 from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits.stragglers import SETTLES_S, STILL_NS
 from profiler_server.store.headline import BY_HAND, read_ended_by, read_error
@@ -43,7 +54,7 @@ class RankEnd:
     Decisions use `by`; `shown` is the redacted form of `by` for display. `ended_unix_ns` and `died_unix_ns` are the
     times at which its recording and its process ended. `place` is the rank's last position in the training, None if
     unknown, and `since_unix_ns` is the time since which it was there. `settles`: the process ended so recently that
-    the reason may still be written.
+    the reason may still be written. `shortage` is what the error tells, if it is one on memory.
     """
 
     rank: int
@@ -56,6 +67,7 @@ class RankEnd:
     place: RankPosition | None
     since_unix_ns: int | None
     settles: bool
+    shortage: Shortage | None
 
     @property
     def is_dead(self) -> bool:
@@ -96,10 +108,14 @@ def _judge(run: Run, ends: tuple[RankEnd, ...]) -> End | None:
     own = [end for end in ends if end.by and end not in lost]
     if own:
         first = min(own, key=lambda end: end.ended_unix_ns)
-        alike = tuple(end.rank for end in own if end.by == first.by)
+        alike = tuple(end.rank for end in own if end.by == first.by or (end.shortage and first.shortage))
         if is_alone and first.by.startswith(BY_HAND):
             return None
-        return Raised(() if is_alone else alike, first.shown, _count_steps(by_rank[first.rank]), len(lost))
+        steps, ranks = _count_steps(by_rank[first.rank]), () if is_alone else alike
+        if first.shortage is not None:
+            rank = None if is_alone else first.rank
+            return OutOfMemory(ranks, first.shown, steps, len(lost), rank, first.shortage)
+        return Raised(ranks, first.shown, steps, len(lost))
     stop = _find_stop([*dead, *lost])
     first_dead = _find_first_dead([end for end in dead if not _slept(end, lost)], bool(lost))
     if first_dead is not None and (stop is None or first_dead.rank not in stop.waiting):
@@ -197,6 +213,7 @@ def _read_end(rank: RankRun, epoch_unix_ns: int) -> RankEnd | None:
         place=read_position(rank.rank, moment, standing=facts.get("standing")),
         since_unix_ns=None if since is None else epoch_unix_ns + since,
         settles=_settles(manifest, state),
+        shortage=read_shortage(facts) if by else None,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from collector.hangs.blame import Stop
 from collector.hangs.live import Standing
+from profiler_server.analysis.ranks.shortage import Shortage
 
 Cause = Literal["missing", "mismatch", "network", "no_dump", "overwritten", "pair", "behind", "lost", "failed"]
 
@@ -113,6 +114,15 @@ class Raised:
     error: str
     steps: int
     lost: int
+
+
+@dataclass(frozen=True)
+class OutOfMemory(Raised):
+    """The end of a job by an error on memory. `shortage` is of the rank `rank`, which raised first; it is None in a job
+    of one process."""
+
+    rank: int | None
+    shortage: Shortage
 
 
 @dataclass(frozen=True)

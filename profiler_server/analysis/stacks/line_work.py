@@ -40,7 +40,7 @@ def read_line_work(
     """Return the operators that the functions or lines of each key call. `rows` are the samples taken in quick
     succession in detailed windows; `find_key` returns the key of a stack, None for no key.
     """
-    trainer = rows.filter(pc.less(rows["replica"], 0)).sort_by("start_ns")
+    trainer = rows.filter(pc.equal(rows["replica"], -1)).sort_by("start_ns")
     if trainer.num_rows < LEAST_DENSE or rank.status("slices").state != "there":
         return {}
     slices = rank.table("slices", _COLUMNS)

@@ -29,7 +29,7 @@ from profiler_server.analysis.stacks.naming import (
     name_phase,
     name_stage,
 )
-from profiler_server.facts.case import WORKERS, Lines
+from profiler_server.facts.case import THREADS, WORKERS, Lines
 from profiler_server.facts.steps import Part
 
 _COLUMNS = ("replica", "loader", "kind", "phase", "stage", "start_ns", "duration_ns", "samples", "entry", "stack")
@@ -41,13 +41,15 @@ OfStage = Mapping[tuple[Stack, int], int]
 @dataclass(frozen=True)
 class Stacks:
     """The samples of the steady steps: the number of samples by stack, for each phase and each stage. `stages` are
-    keyed by DataLoader number and stage; the number is None if the training thread makes the batches. `loop` are the
-    functions of the training loop.
+    keyed by DataLoader number and stage; the number is None if threads of the training process make the batches. `loop`
+    are the functions of the training loop. `beside` are, by phase, the samples of other threads for which the training
+    thread waited.
     """
 
     phases: Mapping[str, Mapping[Stack, int]]
     stages: Mapping[tuple[int | None, str], OfStage]
     loop: frozenset[Function] = field(default_factory=frozenset)
+    beside: Mapping[str, Mapping[Stack, int]] = field(default_factory=dict)
 
     def phase(self, *names: str) -> Part:
         """Return the samples of one or several phases, and the functions in which they ran, under the name of the first
@@ -108,10 +110,10 @@ def read_lines(
 ) -> Lines:
     """Return the mean step by lines of the user's code. `shares` maps a phase to its share of the mean step."""
     rows = _read_rows(rank, (*_COLUMNS, "asleep", "running"))
-    is_trainer = pc.and_(pc.less(rows["replica"], 0), pc.and_(pc.is_valid(rows["phase"]), pc.is_valid(rows["stack"])))
+    is_trainer = pc.and_(pc.equal(rows["replica"], -1), pc.and_(pc.is_valid(rows["phase"]), pc.is_valid(rows["stack"])))
     steady = rows.filter(pc.and_(is_trainer, _mark_steady(rank, rows)))
     dense = rows.filter(pa.array(mark_dense(rank, rows)))
-    phases, shares = _place_workers(stacks, shares)
+    phases, shares = _place_threads(stacks, *_place_workers(stacks, shares))
     return find_lines(
         phases,
         shares,
@@ -150,9 +152,38 @@ def _place_workers(
     return {**phases, WORKERS: work}, {**kept, WORKERS: whole * frac}
 
 
+def _place_threads(
+    stacks: Stacks, phases: Mapping[str, Mapping[Stack, int]], shares: Mapping[str, float]
+) -> tuple[Mapping[str, Mapping[Stack, int]], Mapping[str, float]]:
+    """Divide the wait for other threads of the process according to their work. A sample of another thread stands for a
+    sample of the training thread, which waited then.
+    """
+    found, kept, work = dict(phases), dict(shares), Counter[Stack]()
+    for name, beside in stacks.beside.items():
+        weights = phases.get(name, {})
+        waiting = {
+            stack: samples for stack, samples in weights.items() if _waits(stack) and not _waits_for_worker(stack)
+        }
+        frac = min(sum(beside.values()) / sum(waiting.values()), 1.0) if waiting else 0.0
+        left = {stack: round(samples * (1.0 - frac * (stack in waiting))) for stack, samples in weights.items()}
+        moved_frac = 1.0 - sum(left.values()) / sum(weights.values()) if weights else 0.0
+        if not moved_frac:
+            continue
+        found[name] = {stack: samples for stack, samples in left.items() if samples}
+        kept[THREADS] = kept.get(THREADS, 0.0) + kept.get(name, 0.0) * moved_frac
+        kept[name] = kept.get(name, 0.0) * (1.0 - moved_frac)
+        work.update(beside)
+    if not work:
+        return phases, shares
+    return {name: weights for name, weights in {**found, THREADS: work}.items() if weights}, kept
+
+
+def _waits(stack: Stack) -> bool:
+    return stack[-1].name.rpartition(".")[2] in _WAITING
+
+
 def _waits_for_worker(stack: Stack) -> bool:
-    is_asking = any(frame.package == "torch" and frame.name.endswith("_try_get_data") for frame in stack)
-    return is_asking and stack[-1].name.rpartition(".")[2] in _WAITING
+    return _waits(stack) and any(frame.package == "torch" and frame.name.endswith("_try_get_data") for frame in stack)
 
 
 def read_stacks(rank: RankRun) -> Stacks | None:
@@ -219,6 +250,7 @@ def mark_dense(rank: RankRun, rows: pa.Table) -> Mask:
 def _sum_rows(rows: Sequence[tuple[StackRow, int]]) -> Stacks:
     phases: dict[str, Counter[Stack]] = {}
     stages: dict[tuple[int | None, str], Counter[tuple[Stack, int]]] = {}
+    beside: dict[str, Counter[Stack]] = {}
     parser = StackParser()
     for row, samples in rows:
         stack = parser.parse(row.stack)
@@ -226,15 +258,18 @@ def _sum_rows(rows: Sequence[tuple[StackRow, int]]) -> Stacks:
             phases.setdefault(row.phase, Counter())[stack] += samples
         if row.stage is not None:
             loader = None if row.is_trainer else row.loader
-            stages.setdefault((loader, row.stage), Counter())[cut_worker(stack, row.entry or 0)] += samples
+            cut = cut_worker(stack, row.entry or 0)
+            stages.setdefault((loader, row.stage), Counter())[cut] += samples
+            if not row.is_trainer and row.phase is not None:
+                beside.setdefault(row.phase, Counter())[cut[0]] += samples
     ordered = {name: phases[name] for name in PHASE_NAMES if name in phases}
     places = {name: place for place, name in enumerate(STACK_STAGES)}
     keys = sorted((key for key in stages if key[1] in places), key=lambda key: (key[0] or 0, places[key[1]]))
-    return Stacks(ordered, {key: stages[key] for key in keys}, find_loop(ordered))
+    return Stacks(ordered, {key: stages[key] for key in keys}, find_loop(ordered), beside)
 
 
 class StackRow(NamedTuple):
-    """What is known of a sample. `phase` is known of the training thread, `stage` of whoever makes a batch; `loader` is
+    """What is known of a sample. `phase` is known in the training process, `stage` of whoever makes a batch; `loader` is
     the DataLoader of a worker. `entry` is the number of frames outside of the stage; `stack` is a text with a line for
     each frame, outermost first.
     """
@@ -252,7 +287,7 @@ def _group(rows: pa.Table) -> list[tuple[StackRow, int]]:
     and many rows.
     """
     rows = rows.unify_dictionaries().combine_chunks()
-    codes: list[Ints] = [rows["replica"].to_numpy() < 0]
+    codes: list[Ints] = [rows["replica"].to_numpy() == -1]
     values: list[list[Any]] = [[False, True]]
     for name in StackRow._fields[1:]:
         column = pa.chunked_array(rows[name]).combine_chunks()

@@ -143,7 +143,7 @@ def _read_samples(rank: RankRun, begin_ns: int, first_ns: int, end_ns: int) -> t
     rows = find_sound(rank, "stacks", columns, (pc.field("start_ns") >= begin_ns) & (pc.field("start_ns") < end_ns))
     # Equal stacks in steps that end soon after one another share a row.
     is_inside = pa.array(rows["start_ns"].to_numpy() + rows["duration_ns"].to_numpy() // 2 < end_ns)
-    rows = rows.filter(pc.and_(is_inside, pc.and_(pc.less(rows["replica"], 0), pc.is_valid(rows["stack"]))))
+    rows = rows.filter(pc.and_(is_inside, pc.and_(pc.equal(rows["replica"], -1), pc.is_valid(rows["stack"]))))
     is_before, waits = pc.less(rows["start_ns"], first_ns), is_text(rows, "phase", "data_wait")
     inside = rows.filter(pc.and_(pc.invert(is_before), pc.invert(waits)))
     return _count(rank, rows.filter(is_before), "script"), _count(rank, inside, "step")

@@ -15,7 +15,7 @@ from collector.format.phases import OUTSIDE, PHASE_LABELS
 from profiler_server.diagnosis.limits import lines as limits
 from profiler_server.diagnosis.limits.facts import NOISY_FRAC, SURE_ERRORS
 from profiler_server.diagnosis.limits.host import PYTHON_CORES
-from profiler_server.facts.case import WORKERS, Case, Finding, Hotspot, LineOperator, Rule
+from profiler_server.facts.case import THREADS, WORKERS, Case, Finding, Hotspot, LineOperator, Rule
 from profiler_server.format import format_duration, format_sampled
 from profiler_server.words.phrases import FUNCTIONS, describe
 
@@ -37,6 +37,9 @@ def _judge_hot_lines(case: Case) -> tuple[Finding, ...]:
     if case.lines is None or case.lines.samples < limits.LEAST_LINE_SAMPLES or _is_busy(case):
         return ()
     found = [(spot, _name_pattern(case, spot)) for spot in case.lines.hotspots]
+    # A line that sleeps while threads work is no place of work: theirs are named.
+    threads = max((spot.phases.get(THREADS, 0.0) for spot in case.lines.hotspots), default=0.0)
+    found = [entry for entry in found if not _sleeps(entry[0]) or entry[0].share_frac >= threads]
     hot = [(spot, pattern) for spot, pattern in found if _is_hot(spot, pattern)]
     hot.sort(key=lambda entry: -entry[0].whole_frac * limits.weigh_line(entry[0].function, bool(entry[1])))
     return tuple(_describe(case, spot, pattern) for spot, pattern in hot[: limits.MOST_HOT])
@@ -64,6 +67,8 @@ def _name_pattern(case: Case, spot: Hotspot) -> str:
         return "made_again" if spot.doing == "loader" and _is_made_again(spot) else ""
     if _grows(case, spot):
         return "grows"
+    if _is_in_threads(spot):
+        return "threads"
     if _waits(case, spot):
         return "waiting"
     found = next((name for name, fits in PATTERNS.items() if fits(spot)), "")
@@ -76,12 +81,23 @@ def _is_divisible(case: Case, spot: Hotspot) -> bool:
     return (case.manifest.torch_threads or 1) > 1 and _runs_alone(spot) and _count_free(case) >= limits.FREE_CORES
 
 
+def _is_in_threads(spot: Hotspot) -> bool:
+    """Return whether other threads of the process run a line while the recorded thread waits for them."""
+    return spot.phases.get(THREADS, 0.0) >= limits.MOSTLY_FRAC * spot.share_frac
+
+
+def _sleeps(spot: Hotspot) -> bool:
+    return spot.course is not None and (spot.course.asleep_frac or 0.0) >= limits.MOSTLY_FRAC
+
+
 def _waits(case: Case, spot: Hotspot) -> bool:
-    """Return whether the recorded thread sleeps in a line, while neither a device nor another Python thread works."""
-    asleep_frac = spot.course.asleep_frac if spot.course is not None else None
+    """Return whether the recorded thread sleeps in a line, while neither a device nor another thread works."""
+    course = spot.course
+    if course is None or not _sleeps(spot) or case.device.is_used:
+        return False
+    running = (course.threads or 0.0) - (1.0 - (course.asleep_frac or 0.0))
     others = case.host.load.python_threads if case.host.load is not None else None
-    is_alone = not case.device.is_used and (others or 0.0) < PYTHON_CORES
-    return is_alone and (asleep_frac or 0.0) >= limits.MOSTLY_FRAC
+    return max(running, others or 0.0) < PYTHON_CORES
 
 
 def _runs_alone(spot: Hotspot) -> bool:
@@ -204,12 +220,15 @@ def _has_gradient(spot: Hotspot) -> bool:
 
 
 def _is_python(spot: Hotspot) -> bool:
-    """Return whether a line computes in Python. False for work in workers or in a backward of the user's own, because
+    """Return whether a line computes in Python. False for work in workers, threads or a backward of the user's own, because
     its operators are not known."""
-    unknown = sum(spot.phases.get(phase, 0.0) for phase in (WORKERS, "backward"))
+    unknown = sum(spot.phases.get(phase, 0.0) for phase in (WORKERS, THREADS, "backward"))
     work = spot.work
     return (
-        work is not None and work.operator_frac <= limits.PYTHON_FRAC and unknown < limits.MOSTLY_FRAC * spot.share_frac
+        work is not None
+        and not _sleeps(spot)
+        and work.operator_frac <= limits.PYTHON_FRAC
+        and unknown < limits.MOSTLY_FRAC * spot.share_frac
     )
 
 
@@ -296,7 +315,7 @@ def _say_left(case: Case, pattern: str, left_ns: float) -> str:
 
 
 def _name_phase(name: str) -> str:
-    return "workers" if name == WORKERS else PHASE_LABELS[name].lower()
+    return {WORKERS: "workers", THREADS: "other threads"}.get(name) or PHASE_LABELS[name].lower()
 
 
 RULES = (Rule("hot_line", "line", "code", _judge_hot_lines),)

@@ -130,9 +130,7 @@ def _explain_no_queue(facts: PipelineFacts) -> str:
     if facts.loader is None:
         return "No DataLoader was used, so there is no queue: the data comes from the script itself."
     if facts.loader.watched:
-        return (
-            "The input is an iterable that the script watches with stepscope.watch. A queue inside of it is not seen."
-        )
+        return "The input is an iterable and no DataLoader. A queue inside of it is not seen."
     if facts.loader.num_workers == 0:
         return (
             "num_workers=0: there are no worker processes and so no queue. "

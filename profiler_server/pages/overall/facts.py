@@ -154,7 +154,7 @@ def _describe_device(device: Device) -> str:
 
 def _describe_loader(loader: Loader) -> str:
     if loader.watched:
-        return f"{shorten_middle(loader.dataset, 60)}, by stepscope.watch"
+        return shorten_middle(loader.dataset, 60)
     parts = [f"{shorten_middle(loader.dataset, 60)} ({loader.style})", f"batch_size={loader.batch_size}"]
     parts.append(f"num_workers={loader.num_workers}")
     if loader.num_workers:

@@ -19,6 +19,21 @@ _SLEEPS = "import sys, time; print(flush=True); time.sleep(60)"
 _COMPUTES = "import sys\nprint(flush=True)\nwhile True: pass"
 
 
+@pytest.mark.parametrize("is_listed", [True, False])
+@pytest.mark.parametrize(("code", "runs"), [(_SLEEPS, False), (_COMPUTES, True)])
+def test_a_thread_runs_or_not_whether_it_is_listed_or_not(code: str, runs: bool, is_listed: bool) -> None:
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = Threads(process.pid, process.pid)
+        if is_listed:
+            found.look()
+        wait_for(lambda: found.is_running(process.pid) is runs)
+        process.kill()
+        process.wait()
+        assert not found.is_running(process.pid)
+
+
 @pytest.mark.parametrize(("code", "running"), [(_SLEEPS, 0), (_COMPUTES, 1)])
 def test_threads_that_compute_are_counted(code: str, running: int) -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:

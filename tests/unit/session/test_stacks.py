@@ -234,6 +234,50 @@ def test_a_line_that_grows_and_one_that_waits_are_told_from_one_that_does_neithe
     assert must(kept.asleep_frac) < 0.3 < 0.7 < must(must(spots["ask"].course).asleep_frac)
 
 
+_FED_BY_A_THREAD = """
+import queue, threading, time
+import torch
+from collector import Profiler
+
+def decode():
+    end = time.perf_counter() + 0.02
+    while time.perf_counter() < end:
+        pass
+    return torch.ones(2, 8)
+
+def feed(batches):
+    while True:
+        batches.put(decode())
+
+def watch():
+    while True:
+        time.sleep(0.05)
+
+torch.set_num_threads(1)
+net, batches = torch.nn.Linear(8, 4), queue.Queue(2)
+for task in (lambda: feed(batches), watch):
+    threading.Thread(target=task, daemon=True).start()
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
+with Profiler("run", window=None, triggers=False, stacks=True):
+    for step in range(150):
+        loss = net(batches.get()).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="threads do not hold the system's number")
+def test_a_function_that_a_thread_runs_while_the_step_waits_for_it_is_named(tmp_path: Path) -> None:
+    run_script(tmp_path, _FED_BY_A_THREAD)
+    run = Run(tmp_path / "run")
+    case = measure_case(run, run.rank(0))
+    assert case is not None
+    (title, *_) = [found.text.title for found in make.find(case, "hot_line")]
+    assert title == "The step waits for decode(), which other threads of the process run"
+    assert "watch" not in {spot.function for spot in must(case.lines).hotspots}
+
+
 _TAKES_PARTS = """
 import torch
 from collector import Profiler

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import queue
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from itertools import pairwise
@@ -14,8 +16,8 @@ import pytest
 
 import collector
 from collector.format.schema.layout import events_path
-from collector.frames.offers import Family, Offers
-from collector.frames.posting import TRAINER, post_thread
+from collector.frames.offers import Family, Offers, _read_origin
+from collector.frames.posting import BESIDE, TRAINER, post_thread
 from collector.frames.reading import Code
 from collector.ring.windows import NO_WINDOW, WINDOW_NEAR, WINDOW_OPEN, WindowState
 from collector.ring.words import WINDOW_SLOT, WordLog
@@ -65,10 +67,10 @@ def test_a_stage_begins_where_the_fetcher_calls(tmp_path: Path) -> None:
 
 def test_where_samples_are_timed_reading_and_transforms_are_told_apart(tmp_path: Path) -> None:
     timed = [MAIN, _fetch(tmp_path, 1), Frame("_TimedItems.__getitem__", f"{_OURS}/workers/fetching.py", 9), READ]
-    assert describe_stack(timed)[1:] == ("read", 2)
+    assert describe_stack(timed)[1:3] == ("read", 2)
     transform = [*timed, Frame("timed", f"{_OURS}/workers/tally.py", 9), Frame("Resize.__call__", "/lib/tv.py", 3)]
     found = describe_stack(transform)
-    assert found[1:] == ("transform", 3)
+    assert found[1:3] == ("transform", 3)
     assert found.text.splitlines()[found.entry] == "Resize.__call__ (/lib/tv.py:3)"
 
 
@@ -138,10 +140,79 @@ def test_the_training_thread_and_workers_are_read_until_they_end(tmp_path: Path)
     assert all(sample.replica == TRAINER for sample in sampler.take())
 
 
+_BEGIN = [Frame("Thread._bootstrap", threading.__file__, 1000), Frame("Thread.run", threading.__file__, 980)]
+
+
+@pytest.mark.parametrize(
+    ("frames", "begins", "waits", "is_ours"),
+    [
+        ([MAIN, Frame("Queue.get", queue.__file__, 171)], 0, True, False),
+        (
+            [MAIN, Frame("_try_get_data", "/torch/utils/data/dataloader.py", 1), Frame("get", queue.__file__, 1)],
+            0,
+            False,
+            False,
+        ),
+        ([*_BEGIN, READ], 2, False, False),
+        ([*_BEGIN, Frame("watch", f"{_OURS}/hangs/live.py", 9), Frame("sleep", "/home/me/x.py", 1)], 2, False, True),
+        (_BEGIN, 0, True, False),
+    ],
+)
+def test_of_a_thread_it_is_known_whether_it_waits_for_another_and_who_began_it(
+    frames: list[Frame], begins: int, waits: bool, is_ours: bool
+) -> None:
+    assert describe_stack(frames)[3:] == (begins, waits, is_ours)
+
+
+_FED = """
+import os, queue, sys, threading
+from pathlib import Path
+from collector.frames.posting import TRAINER, post_thread
+
+def feed(batches):
+    while True:
+        sum(range(20_000))
+
+batches = queue.Queue(1)
+threading.Thread(target=feed, args=(batches,), daemon=True).start()
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+post_thread(Path(sys.argv[1]), TRAINER, -1, os.getppid())
+print(flush=True)
+batches.get(timeout=60)
+"""
+
+
+@on_linux
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="threads do not hold the system's number")
+def test_a_thread_that_computes_while_the_training_waits_for_it_is_sampled(tmp_path: Path) -> None:
+    script = tmp_path / "fed.py"
+    script.write_text(_FED)
+    with subprocess.Popen([sys.executable, script, tmp_path], stdout=subprocess.PIPE) as fed:
+        assert fed.stdout is not None
+        fed.stdout.readline()
+        sampler = StackSampler(Offers(tmp_path, _Parent(fed.pid)), book := StackBook(), 64.0)
+        sampler.start()
+        found = wait_for(lambda: [sample for sample in sampler.take() if sample.replica == BESIDE])
+        fed.kill()
+    sampler.stop()
+    stack = book[found[0].stack]
+    assert [line.split(" (")[0] for line in stack.text.splitlines()[stack.begins :]] == ["feed"]
+    assert sampler.problem == ""
+
+
+class _Parent(Family):
+    """A training that this process has started: usually the training starts the process that reads."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(os.getpid())
+        self.pid = pid
+        self._started = _read_origin(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY)).started
+
+
 @on_linux
 def test_samples_that_nobody_takes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack_sampling, "MOST_SAMPLES", 3)
-    monkeypatch.setattr(StackBook, "number", lambda *_: 1)
+    monkeypatch.setattr(StackBook, "number", lambda *_: 0)
     sampler = StackSampler(_offers(tmp_path), StackBook(), 64.0)
     post_thread(tmp_path, TRAINER, -1, os.getpid())
     sampler._look()
@@ -204,7 +275,7 @@ def test_an_open_window_is_sampled_every_millisecond_and_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stack_sampling, "MOST_DENSE", 30)
-    monkeypatch.setattr(StackBook, "number", lambda *_: 1)
+    monkeypatch.setattr(StackBook, "number", lambda *_: 0)
     states = [WINDOW_NEAR]
     sampler = StackSampler(_offers(tmp_path), StackBook(), 64.0, lambda: states[-1])
     post_thread(tmp_path, TRAINER, -1, os.getpid())

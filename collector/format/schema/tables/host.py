@@ -45,20 +45,29 @@ _RESOURCES = Table(
 _STACKS = Table(
     "stacks",
     "Python stacks, sampled from outside of the process at most 50 times a second of the training thread, and as often of "
-    "all DataLoader workers together: how often each was seen, summed over some time. Of samples in no step there is no row.",
+    "all DataLoader workers together: how often each was seen, summed over some time. While the training thread waits for "
+    "a thread, one of the other threads that run Python is sampled too. Of samples in no step there is no row.",
     (
-        Column("replica", "int32", "Worker number; -1 for the process that trains."),
+        Column(
+            "replica", "int32", "Worker number; -1 for the thread that trains, -2 for another thread of its process."
+        ),
         Column("loader", "int32", "DataLoader that the worker works for.", nullable=True),
         category(
             "kind",
-            "Of the training thread: the kind of the row of steps.",
+            "Of the training process: the kind of the row of steps.",
             Shown("kind", words=STEP_KINDS),
             nullable=True,
         ),
-        category("phase", "Of the training thread: the phase.", Shown("phase", words=PHASE_NAMES), nullable=True),
+        category(
+            "phase",
+            "Of the training process: the phase in which the training thread was.",
+            Shown("phase", words=PHASE_NAMES),
+            nullable=True,
+        ),
         category(
             "stage",
-            f"Where a batch is made: {', '.join(STACK_STAGES)} (fetch: read or transform, not told apart).",
+            f"Where a batch is made: {', '.join(STACK_STAGES)} (fetch: read or transform, not told apart; "
+            "threads: other threads for which the training thread waits).",
             Shown("stage", words=STACK_STAGES),
             nullable=True,
         ),

@@ -21,12 +21,12 @@ from profiler_server.analysis.stacks.frames import parse_frame
 from profiler_server.analysis.stacks.line_work import Third, part_steps, read_line_work, read_repeated_time
 from profiler_server.analysis.stacks.lines import find_lines
 from profiler_server.analysis.stacks.stacks import mark_dense, read_lines, read_stacks
-from profiler_server.facts.case import WORKERS, Hotspot, Lines
+from profiler_server.facts.case import THREADS, WORKERS, Hotspot, Lines
 from profiler_server.facts.machine import RepeatedNodes
 from tests.support.live import edit_rank
 from tests.support.must import must
 from tests.support.runs import build_run
-from tests.support.stacks import LIBRARY, in_phase, in_stage, library, own, write_stacks
+from tests.support.stacks import LIBRARY, in_phase, in_stage, in_thread, library, own, write_stacks
 from tests.support.tables import write_rows
 from tests.unit.diagnosis.edges.base import base
 
@@ -126,6 +126,20 @@ def test_the_wait_for_workers_is_divided_as_their_work_is(tmp_path: Path) -> Non
     loop = next(spot for spot in found.hotspots if spot.function == "main")
     assert loop.phases["data_wait"] == pytest.approx(0.1)
     assert loop.inside["torch.RandomSampler.__iter__"] == pytest.approx(0.1)
+
+
+def test_the_wait_for_threads_is_divided_as_their_work_is_as_far_as_they_were_seen(tmp_path: Path) -> None:
+    get = own("feed", 20), "Condition.wait (/usr/lib/python3.11/threading.py:331)"
+    rows = [
+        in_phase("data_wait", 30, *get),
+        in_phase("data_wait", 10, own("shuffle", 25)),
+        in_thread("data_wait", 15, own("decode", 44, "data.py")),
+        in_thread("data_wait", 5, own("crop", 50, "data.py")),
+    ]
+    found = _read(tmp_path, *PHASES, *rows, shares={**SHARES, "data_wait": 0.4})
+    shares = {spot.function: (round(spot.share_frac, 3), list(spot.phases)) for spot in found.hotspots}
+    assert (shares["decode"], shares["crop"]) == ((0.15, [THREADS]), (0.05, [THREADS]))
+    assert (shares["feed"], shares["shuffle"]) == ((0.1, ["data_wait"]), (0.1, ["data_wait"]))
 
 
 def test_what_no_line_of_the_user_calls_is_foreign_and_a_phase_without_samples_unseen(tmp_path: Path) -> None:

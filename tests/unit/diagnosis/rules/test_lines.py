@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from profiler_server.diagnosis.judging import judge
-from profiler_server.facts.case import WORKERS, Hotspot, Line, LineOperator, LineWork
+from profiler_server.facts.case import THREADS, WORKERS, Hotspot, Line, LineOperator, LineWork
 from profiler_server.format import say_gain
 from profiler_server.report.text import list_lacks
 from tests.support import facts as make
@@ -40,6 +40,7 @@ MOVES = LineWork((LineOperator("aten::_to_copy", 4, 1e6), LineOperator("aten::mu
         (spot(course=course()), "mine() takes longer with every step"),
         (spot(course=course(error_ns=1e9, asleep_frac=0.6)), "mine() waits, and computes nothing"),
         (spot(is_of_loop=True), "train.py:41 takes 40.0 % of the step"),
+        (spot(phases={THREADS: 0.3, "tail": 0.1}), "The step waits for mine(), which other threads of the process run"),
     ],
 )
 def test_a_pattern_names_the_line(found: Hotspot, title: str) -> None:
@@ -80,6 +81,8 @@ def test_parts_whose_times_are_all_zero_are_no_pattern() -> None:
         {"course": course(error_ns=1e9)},
         {"work": work(), "phases": {"tail": 0.4}},
         {"work": work(operator_frac=0.1), "phases": {WORKERS: 0.4}},
+        {"phases": {THREADS: 0.1, "tail": 0.3}},
+        {"work": work(operator_frac=0.1), "course": course(error_ns=1e9, asleep_frac=0.9, threads=1.1)},
         {"work": work(operator_frac=0.1), "phases": {"backward": 0.4}},
     ],
 )
@@ -197,6 +200,15 @@ def test_on_a_busy_host_a_line_grows_only_beside_the_rest_of_the_step(
     case = make.with_load(base(), others=others)
     (title,) = titles(spot(course=course(last_ns=rest_ns)), case=case)
     assert ("longer with every" in title) is grows
+
+
+@pytest.mark.parametrize(("frac", "named"), [(0.3, ["mine", "feed"]), (0.5, ["mine"])])
+def test_a_line_that_waits_for_threads_is_named_only_where_it_takes_more_than_their_lines(
+    frac: float, named: list[str]
+) -> None:
+    waits = spot(0.4, function="feed", course=course(error_ns=1e9, asleep_frac=0.9, threads=1.1))
+    found = titles(waits, spot(frac, phases={THREADS: frac}))
+    assert sorted(title.replace("The step waits for ", "").split("(")[0] for title in found) == sorted(named)
 
 
 @pytest.mark.parametrize(("python_threads", "waits"), [(0.1, True), (0.5, False)])
