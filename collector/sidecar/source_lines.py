@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 import stat
-import sysconfig
 import time
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-MOST_LINES = 40
+from collector.frames.files import LIBRARIES
+
+MOST_LINES, MOST_CALLERS = 40, 20
 LONGEST_TEXT = 120
 _MOST_BYTES = 1 << 20
 _MOST_SUMS = 4_000
 """Most lines of all files together that get a checksum: rank.json holds the checksums and is rewritten often."""
-_LIBRARIES = ("/site-packages/", "/dist-packages/", *{sysconfig.get_path(name) + "/" for name in ("stdlib", "purelib")})
 Place = tuple[str, int]
 """File and line number."""
 
@@ -32,10 +32,12 @@ class SourceLines:
         self._started = time.time()
         self._files: dict[str, list[str]] = {}
 
-    def read(self, samples: Mapping[Place, int]) -> dict[str, dict[str, str]]:
-        """Return the text of the lines with most `samples`, by file and line number (as text, for JSON)."""
+    def read(self, samples: Mapping[Place, int], callers: Mapping[Place, int] = {}) -> dict[str, dict[str, str]]:
+        """Return the text of the lines with most `samples`, and of the lines that call these most often, by file and
+        line number (as text, for JSON)."""
         found: dict[str, dict[str, str]] = {}
-        for (file, line), _ in Counter(samples).most_common(MOST_LINES):
+        most = Counter(samples).most_common(MOST_LINES) + Counter(callers).most_common(MOST_CALLERS)
+        for (file, line), _ in most:
             text = self._find(file, line)
             if text:
                 found.setdefault(file, {})[str(line)] = text
@@ -70,10 +72,9 @@ class SourceLines:
             return opened.read(_MOST_BYTES).decode("utf-8", "replace").splitlines()
 
 
-def find_own_place(stack: str) -> Place | None:
-    """Return the user's innermost line in the text of a stack, None if there is none."""
+def list_own_places(stack: str) -> Iterator[Place]:
+    """Yield the user's lines in the text of a stack, the innermost first."""
     for frame in reversed(stack.splitlines()):
         file, _, line = frame.partition(" (")[2].removesuffix(")").rpartition(":")
-        if line.isdigit() and Path(file).suffix == ".py" and not any(part in file for part in _LIBRARIES):
-            return file, int(line)
-    return None
+        if line.isdigit() and Path(file).suffix == ".py" and not any(part in file for part in LIBRARIES):
+            yield file, int(line)

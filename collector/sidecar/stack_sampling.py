@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collector.edge import UNCOUNTED, Edge
-from collector.frames.offers import Offers
 from collector.frames.discovery import list_natives
+from collector.frames.offers import Offers
 from collector.frames.posting import BESIDE, TRAINER, Post
 from collector.frames.reading import Code, Place, StackReader
 from collector.frames.threads import Seen, Threads

@@ -27,7 +27,7 @@ from profiler_server.facts.loading import Floats
 from profiler_server.facts.results import BoundBy, BoundKind, Suggestion
 from profiler_server.facts.steps import Explained, read_column
 from profiler_server.format import format_duration, format_share, say
-from profiler_server.words.phrases import acts_in_steps, say_ready
+from profiler_server.words.phrases import acts_in_steps, makes_batches_outside, say_ready
 
 Found = tuple[str, dict[str, object]]
 """The name of a text, and figures in it."""
@@ -304,6 +304,8 @@ def _find_overhead(case: Case, bound: BoundBy) -> Found:
     is_prepared = case.device.is_used or _prepares_little(case)
     names = OUTSIDE if is_prepared else ("gap", "h2d", "tail")
     most = max(names, key=lambda name: case.steps.phases_ns[name])
+    if most == "gap" and not acts_in_steps(case) and makes_batches_outside(case):
+        most = "asking"
     place = say("outside", "acting" if most == "gap" and acts_in_steps(case) else most)
     return "overhead_prepared" if is_prepared else "overhead", {"outside": _of_step(case, *names), "place": place}
 

@@ -22,7 +22,7 @@ from collector.notes import WORDS_FILE, read_notes
 from collector.ring.clock import Clock
 from collector.ring.windows import NO_WINDOW, WindowState
 from collector.sidecar.assembler import Assembler
-from collector.sidecar.source_lines import SourceLines, find_own_place
+from collector.sidecar.source_lines import SourceLines, list_own_places
 from collector.sidecar.stack_sampling import Sample, StackBook, StackSampler
 from collector.sidecar.steps.row_keeping import Done
 from collector.sidecar.steps.steady import Steady
@@ -69,7 +69,7 @@ class StacksAssembler(Assembler):
         self._in_training: Counter[int] = Counter()
         self._in_windows: Counter[int] = Counter()
         self._beside: Counter[int] = Counter()
-        self._own_places: dict[int, tuple[str, int] | None] = {}
+        self._own_places: dict[int, tuple[tuple[str, int], ...]] = {}
         self._sampler: StackSampler | None = None
         self._log = events_path(rank_folder) / WORDS_FILE
         self._refusal = ""
@@ -146,11 +146,11 @@ class StacksAssembler(Assembler):
 
     def _read_source(self) -> dict[str, dict[str, str]]:
         samples: Counter[tuple[str, int]] = Counter()
+        callers: Counter[tuple[str, int]] = Counter()
         for stack, count in (self._in_training + self._beside).most_common(_MOST_STACKS):
-            place = self._find_own_place(stack)
-            if place is not None:
-                samples[place] += count
-        return self._source.read(samples)
+            for counts, places in ((samples, self._list_own(stack)[:1]), (callers, self._list_own(stack)[1:])):
+                counts.update(dict.fromkeys(places, count))
+        return self._source.read(samples, callers)
 
     def find_newest(self, since_ns: int) -> str:
         """Return the text of the newest stack of the training thread, "" if none was read since `since_ns`."""
@@ -168,15 +168,15 @@ class StacksAssembler(Assembler):
         dense: Counter[str] = Counter()
         for counts, samples in ((usual, self._in_training), (dense, self._in_windows)):
             for stack, count in samples.items():
-                place = self._find_own_place(stack)
-                if place is not None:
-                    counts[f"{place[0]}:{place[1]}"] += count
+                for file, line in self._list_own(stack)[:1]:
+                    counts[f"{file}:{line}"] += count
         unseen = sum(count for place, count in usual.items() if not dense[place])
         return usual.total() >= _LEAST_JUDGED and unseen >= usual.total() / 2
 
-    def _find_own_place(self, stack: int) -> tuple[str, int] | None:
+    def _list_own(self, stack: int) -> tuple[tuple[str, int], ...]:
+        """Return the lines of the user in a stack, the innermost first."""
         if stack not in self._own_places:
-            self._own_places[stack] = find_own_place(self._book[stack].text)
+            self._own_places[stack] = tuple(list_own_places(self._book[stack].text))
         return self._own_places[stack]
 
     def _take_new(self) -> Iterable[Sample]:

@@ -22,6 +22,7 @@ from profiler_server.words.phrases import (
     describe,
     find_dominant,
     find_in_phases,
+    makes_batches_outside,
     name_parts,
     say_functions,
 )
@@ -84,10 +85,12 @@ def _judge_gap(case: Case, spent: float) -> Finding | None:
     part = find_in_phases(case, *OUTSIDE)
     culprit = find_dominant(part)
     is_acting = longer == "gap" and acts_in_steps(case)
+    is_asking = longer == "gap" and not is_acting and culprit is not None and makes_batches_outside(case)
+    place = "asking" if is_asking else "acting" if is_acting else "tail" if longer == "tail" else "fetch"
     text = describe(
         case,
-        _name_gap(longer, is_acting, is_fed, culprit),
-        place_in_step=say("outside", "acting" if is_acting else "tail" if longer == "tail" else "fetch"),
+        "python_gap.asking" if is_asking else _name_gap(longer, is_acting, is_fed, culprit),
+        place_in_step=say("outside", place),
         spent_ns=spent,
         share=case.steps.share(*OUTSIDE),
         usual="" if abs(typical / spent - 1.0) < limits.ALIKE_FRAC else told,

@@ -76,6 +76,14 @@ def forget_length(steps: list[Row]) -> None:
         step |= {name: 0 for name in step if name.endswith("_ns") and name != "start_ns"}
 
 
+def unfed(steps: list[Row]) -> None:
+    for row in steps:
+        row |= {"data_wait_ns": 0, "fetches": 0, "gap_ns": row["gap_ns"] + row["data_wait_ns"]}
+
+
+ASKING = {"source_lines": {"/home/me/train.py": {"60": "for rows in read_tables(paths):"}}}
+
+
 def on(plant: Plant, *stacks: Row, **changes: Any) -> Plant:
     """Return the plant with these stacks."""
     train = in_phase("forward", 100, own("Net.forward", 7))
@@ -232,6 +240,16 @@ JUDGED: Mapping[str, Plant] = {
     "an acting loop of one function": on(
         Plant(plan_of(workers=0), edit=act),
         in_phase("gap", 40, own("World.step", 37)),
+        in_phase("gap", 2, own("log", 9)),
+    ),
+    "a loop that asks for each batch": on(
+        Plant(plan_of(workers=0, gap=30.0), edit=unfed, manifest={"facts": ASKING, "loaders": ()}),
+        in_phase("gap", 40, own("read_rows", 37)),
+        in_phase("gap", 2, own("log", 9)),
+    ),
+    "a gap of one function without an input": on(
+        Plant(plan_of(workers=0, gap=30.0), edit=unfed, manifest={"loaders": ()}),
+        in_phase("gap", 40, own("read_rows", 37)),
         in_phase("gap", 2, own("log", 9)),
     ),
     "stalls of one function": on(

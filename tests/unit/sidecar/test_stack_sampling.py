@@ -23,7 +23,7 @@ from collector.ring.windows import NO_WINDOW, WINDOW_NEAR, WINDOW_OPEN, WindowSt
 from collector.ring.words import WINDOW_SLOT, WordLog
 from collector.sidecar import stack_sampling
 from collector.sidecar.assemblers.stacks import StacksAssembler
-from collector.sidecar.source_lines import SourceLines, find_own_place
+from collector.sidecar.source_lines import SourceLines, list_own_places
 from collector.sidecar.stack_sampling import NOT_THEIRS, OTHER, Frame, StackBook, StackSampler, describe_stack
 from tests.support.waiting import wait_for
 from tests.unit.sidecar.test_steady import CLOCK, Assembly
@@ -328,23 +328,26 @@ def test_only_the_lines_with_most_samples_are_read(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("\n".join(f"x{line}" for line in range(100)))
     os.utime(script, (1, 1))
-    found = SourceLines().read({(str(script), line): line for line in range(1, 100)})
-    assert sorted(map(int, found[str(script)])) == list(range(60, 100))
+    found = SourceLines().read({(str(script), line): line for line in range(1, 100)}, {(str(script), 7): 1})
+    assert sorted(map(int, found[str(script)])) == [7, *range(60, 100)]
 
 
 @pytest.mark.parametrize(
-    ("stack", "place"),
+    ("stack", "places"),
     [
-        ("main (/home/me/train.py:12)\nstep (/v/site-packages/torch/optim/adam.py:3)", ("/home/me/train.py", 12)),
-        ("main (/home/me/train.py:12)\nf (/home/me (old)/net.py:7)", ("/home/me (old)/net.py", 7)),
-        ("step (/v/site-packages/torch/optim/adam.py:3)", None),
-        ("<module> (<stdin>:1)", None),
-        ("nonsense", None),
-        ("", None),
+        ("main (/home/me/train.py:12)\nstep (/v/site-packages/torch/optim/adam.py:3)", [("/home/me/train.py", 12)]),
+        (
+            "main (/home/me/train.py:12)\nf (/home/me (old)/net.py:7)",
+            [("/home/me (old)/net.py", 7), ("/home/me/train.py", 12)],
+        ),
+        ("step (/v/site-packages/torch/optim/adam.py:3)", []),
+        ("<module> (<stdin>:1)", []),
+        ("nonsense", []),
+        ("", []),
     ],
 )
-def test_the_innermost_line_of_the_user_is_found(stack: str, place: tuple[str, int] | None) -> None:
-    assert find_own_place(stack) == place
+def test_the_lines_of_the_user_are_found_from_the_innermost_on(stack: str, places: list[tuple[str, int]]) -> None:
+    assert [*list_own_places(stack)] == places
 
 
 @pytest.mark.parametrize(
