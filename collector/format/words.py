@@ -35,8 +35,8 @@ SOURCES = ("collector", "kineto", "export", "job_operations", "flight_recorder",
 """The sources of a run: a recording, or a format of traces. A redacted run shows no other source."""
 SIGNALS = (
     *("backward", "calls", "communication", "compiles", "data_pipeline", "device_time", "ending", "environment"),
-    *("fetches", "forward", "gc", "gpu", "loader", "logging_calls", "memory", "optimizer", "parallel", "phases"),
-    *("points", "queues", "ranges", "resources", "sampler", "saving", "serving", "stacks", "stages", "steps"),
+    *("fetches", "forward", "gc", "gpu", "loader", "logging_calls", "memory", "optimizer", "out_of_memory", "parallel"),
+    *("phases", "points", "queues", "ranges", "resources", "sampler", "saving", "serving", "stacks", "stages", "steps"),
     *("threads", "torchdata", "triggers", "unused_gradients", "window", "workers"),
 )
 """The signals of a recording that a manifest can name."""

@@ -403,6 +403,8 @@ class Profiler:
             # Str() of a user's exception may raise anything.
             with log_failure("it is not known what ended the training"):
                 self._recording.ended_by = describe_error(error) or otherwise
+            if error is not None:
+                self._recording.explain(error)
 
 
 def _find_bucket(output_path: str | os.PathLike[str] | None) -> Bucket | None:

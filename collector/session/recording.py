@@ -109,6 +109,10 @@ class Recording:
         self.pause()  # while the threads that train still move: one of them may have a window to close
         self._tell_signals("settle")
 
+    def explain(self, error: BaseException) -> None:
+        """Let the signals note what they know of the error that ends the training."""
+        self._tell_signals("explain", error)
+
     def finish(self) -> str:
         """End the recording, and wait until the tables are written; write them in this process if the sidecar is gone.
 
@@ -233,11 +237,11 @@ class Recording:
             signal.install(self.context)
             self._signals.append(signal)
 
-    def _tell_signals(self, change: str) -> None:
-        """Call the method `change` ("pause", "resume" or "settle") of every signal that has this method."""
+    def _tell_signals(self, change: str, *about: BaseException) -> None:
+        """Call the method `change` ("pause", "resume", "settle" or "explain") of every signal that has this method."""
         for signal in self._signals:
             with self.context.shielded(signal.name):
-                getattr(signal, change, lambda: None)()
+                getattr(signal, change, lambda *about: None)(*about)
 
 
 def _build_notes(place: Place, options: Options) -> Notes:

@@ -31,9 +31,11 @@ from profiler_server.analysis.ranks.ends import (
     Killed,
     LeftOut,
     Mismatch,
+    OutOfMemory,
     Raised,
     Severed,
 )
+from profiler_server.diagnosis.shortage_sentences import describe_shortage
 from profiler_server.facts.ranks import MOST_RANKS
 from profiler_server.format import format_bytes, name_kind, say, shorten_middle
 
@@ -69,6 +71,8 @@ def describe_end(end: End) -> str:
             dead, by = [death.rank for death in end.then], end.then[0].signal if end.then else None
             met = _name_call(end.meeting.call, end.meeting.number, end.meeting.group)
             return say("end", find_kind(end), end=end, met=met, called=called, dead=dead, signal=by)
+        case OutOfMemory():
+            return describe_shortage(end)
         case Raised() | Severed():
             is_alone = isinstance(end, Raised) and not end.ranks
             return say("end", "raised_alone" if is_alone else find_kind(end), end=end, error=_shorten(end.error))

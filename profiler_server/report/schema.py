@@ -62,6 +62,10 @@ PARTS: Mapping[str, str] = {
     "LeftOut": "ranks meeting then",
     "Mismatch": "ranks called meeting then",
     "Raised": "ranks error steps lost",
+    "OutOfMemory": "ranks error steps lost rank shortage",
+    "Shortage": "device requested_bytes total_bytes free_bytes process_bytes allocated_bytes unallocated_bytes place "
+    "function module phase parameter_bytes gradient_bytes optimizer_bytes tensors",
+    "HeldTensor": "bytes name function shape dtype count",
     "Killed": "death steps lost ended",
     "CutOff": "ranks signal steps",
     "Severed": "ranks error steps",

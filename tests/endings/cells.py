@@ -141,6 +141,7 @@ WAYS = (
     Way("exception", "exception", is_racy=True, says="on rank 0"),
     Way("rank exception", "exception", frozenset({"ranks"}), None, is_racy=True, says="on the last rank"),
     Way("thread exception", "thread exception", says="in a thread beside the training"),
+    Way("out of memory", "out of memory", is_racy=True, says="on rank 0; the error of the allocator of the host"),
     Way("sys.exit", "exit", is_racy=True),
     Way("os._exit", "_exit", is_racy=True),
     Way("Ctrl-C", strokes=(Stroke(_INT),), is_racy=True),

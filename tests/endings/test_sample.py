@@ -13,6 +13,7 @@ from tests.endings.tables import render_line
 SAMPLE = (
     ("plain", "Ctrl-C", "run"),
     ("plain", "window being written, sys.exit", "run"),
+    ("plain", "out of memory", "script"),
     ("workers", "exception in evaluation", "run"),
     ("threads", "window open", "script"),
     ("fork", "os._exit", "run"),

@@ -46,6 +46,12 @@ _EVENTS = (
     *("slices", "counters", "memory", "flows", "metadata", "profiler_spans", "lost", "rounded", "duplicates"),
     *("unmeasured", "args_dropped"),
 )
+_OUT_OF_MEMORY = (
+    *("device", "requested_bytes", "total_bytes", "free_bytes", "process_bytes", "allocated_bytes"),
+    *("unallocated_bytes", "place", "function", "module", "phase", "parameter_bytes", "gradient_bytes"),
+    *("optimizer_bytes", "tensors", "bytes", "name", "shape", "dtype", "count", *PHASE_NAMES),
+    *("cpu", "cuda", "cuda:0", "xpu", "xpu:0", "mps", "hpu", "hpu:0", "npu", "npu:0", "mlu", "mlu:0"),
+)
 _CALLS = (
     *("model", "place", "looks", "calls", "padded", "useful_frac", "longest_frac", "positions", "width", "rows"),
     *("again", "again_ns", "compared", "known", "known_ns", "tokens", "token_rows", "real", "trained"),
@@ -87,6 +93,13 @@ FACTS: tuple[Fact, ...] = (
         "optimizers",
         "Of each optimizer: its class, how it loops over tensors, and its parameters by dtype.",
         Shown("optimizer", words=_OPTIMIZER, letters=DTYPE.letters, names="torch", left_out=("error",)),
+    ),
+    Fact(
+        "out_of_memory",
+        "The error on memory that ended the training: the device, the figures of its text, the line, function, module "
+        "and phase that asked for memory, the bytes of parameters, gradients and optimizer state on that device, and "
+        "the largest other tensors, or `count` tensors of one list, among the local variables of its traceback.",
+        Shown(words=_OUT_OF_MEMORY, letters=DTYPE.letters, left_out=("place", "function", "module", "name")),
     ),
     Fact(
         "process_end",

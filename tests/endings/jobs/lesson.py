@@ -145,6 +145,13 @@ def fail(model):
     raise ValueError("planted")
 
 
+def run_out_of_memory(model):
+    import torch
+
+    held = [torch.zeros(1000) for _ in range(8)]
+    return torch.empty(1 << 50) + len(held)
+
+
 def fail_in_thread(model):
     thread = threading.Thread(target=fail, args=(model,), name="failing")
     thread.start()
@@ -220,6 +227,7 @@ def skip(model, is_victim):
 
 ENDS = {
     "exception": fail,
+    "out of memory": run_out_of_memory,
     "thread exception": fail_in_thread,
     "exit": leave,
     "_exit": leave_at_once,
