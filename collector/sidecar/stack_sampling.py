@@ -43,7 +43,7 @@ _WAITING = tuple(
     f"{_LIBRARY}/{name}" for name in ("threading.py", "queue.py", "concurrent/", "asyncio/", "selectors.py")
 )
 """Where Python waits for other threads."""
-_LOADER = "torch/utils/data/dataloader.py"
+_ASKING = ("torch/utils/data/dataloader.py", "_try_get_data")
 
 
 class Frame(NamedTuple):
@@ -142,14 +142,14 @@ def describe_stack(frames: Sequence[Frame]) -> Stack:
             kept.append(str(frame))
     if len(kept) > _OUTER_FRAMES + _INNER_FRAMES:
         kept = [*kept[:_OUTER_FRAMES], _LEFT_OUT, *kept[-_INNER_FRAMES:]]
-    waits = bool(frames) and frames[-1].file.startswith(_WAITING) and not any(map(_is_loader, frames))
+    waits = bool(frames) and frames[-1].file.startswith(_WAITING) and not any(map(_asks_workers, frames))
     is_ours = bool(frames) and frames[first].is_ours
     return Stack("\n".join(kept), stage, min(entry, _OUTER_FRAMES), first, waits, is_ours)
 
 
-def _is_loader(frame: Frame) -> bool:
+def _asks_workers(frame: Frame) -> bool:
     """Return whether a frame waits for the workers of a DataLoader: these have samples of their own."""
-    return frame.file.endswith(_LOADER)
+    return frame.file.endswith(_ASKING[0]) and frame.name.endswith(_ASKING[1])
 
 
 def _find_stage(frame: Frame) -> str | None:

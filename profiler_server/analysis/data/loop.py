@@ -131,9 +131,12 @@ def measure_loop(
     own = ((duration - wait) / fetched)[-_MODEL_BATCHES:]
     workers = loader.num_workers if loader else 0
     of_batch, of_step = measure_queueing(cores, workers, batches.stretch if batches is not None else 1.0)
-    jobs, assumed = _build_jobs(batches, loader, (wait / fetched)[-_MODEL_BATCHES:], of_batch)
     regular_ns, own_ns = float(duration.mean()), float((duration - wait).mean())
-    computing = _measure_computing(cores, regular_ns, own_ns, _find_making(loader, batches, fetches))
+    making_ns = _find_making(loader, batches, fetches)
+    computing, beside_ns = _measure_computing(cores, regular_ns, own_ns, making_ns)
+    jobs, assumed = _build_jobs(
+        batches, loader, (wait / fetched)[-_MODEL_BATCHES:], of_batch, 0.0 if workers else beside_ns / fetches
+    )
     kept = _keep_alone(cores, workers, computing, of_step) if cores.computes and jobs else 1.0
     model = LoopModel(
         batches=jobs,
@@ -163,17 +166,19 @@ def _find_making(loader: Loader | None, batches: BatchTimes | None, fetches: flo
     return None if batches is None or batches.cpu_ns is None else fetches * float(batches.cpu_ns.mean())
 
 
-def _measure_computing(cores: Cores, step_ns: float, own_ns: float, making_ns: float | None) -> float:
-    """Return how many cores training uses while it is not waiting for data, from the cores that its process uses.
+def _measure_computing(cores: Cores, step_ns: float, own_ns: float, making_ns: float | None) -> tuple[float, float]:
+    """Return how many cores training uses while it is not waiting for data, from the cores that its process uses, and
+    the processor time per step that its process must have used while it waits for data: training cannot have used more
+    than all cores.
 
     A thread that sleeps, or waits for a device, needs no core, however many threads PyTorch may start. `making_ns` is
-    the processor time per step for batches that the training process makes itself; None if unknown.
+    the processor time per step for batches that the training thread makes itself; None if unknown.
     """
     process = cores.load.process if cores.load is not None else None
     if process is None or own_ns <= 0:
-        return cores.training
-    used_ns = process * (own_ns if making_ns is None else step_ns)
-    return min(max(used_ns - (making_ns or 0.0), 0.01 * own_ns) / own_ns, cores.usable)
+        return cores.training, 0.0
+    used_ns = process * (own_ns if making_ns is None else step_ns) - (making_ns or 0.0)
+    return min(max(used_ns, 0.01 * own_ns) / own_ns, cores.usable), max(used_ns - cores.usable * own_ns, 0.0)
 
 
 def _keep_alone(cores: Cores, workers: int, computing: float, stretch: float) -> float:
@@ -197,12 +202,14 @@ def _find_contention(model: LoopModel) -> float:
 
 
 def _build_jobs(
-    batches: BatchTimes | None, loader: Loader | None, waits: Floats, stretch: float
+    batches: BatchTimes | None, loader: Loader | None, waits: Floats, stretch: float, beside_ns: float = 0.0
 ) -> tuple[tuple[Job, ...], bool]:
+    """Return the batches of a loader, and whether their processor time is assumed. `beside_ns` is the processor time of
+    other threads that help to make a batch."""
     if batches is not None:
         held = batches.total_ns if batches.held_ns is None else batches.held_ns
         total = held[-_MODEL_BATCHES:]
-        cpu = total if batches.cpu_ns is None else batches.cpu_ns[-_MODEL_BATCHES:]
+        cpu = total if batches.cpu_ns is None else np.minimum(batches.cpu_ns[-_MODEL_BATCHES:] + beside_ns, total)
         alone = np.maximum(cpu, total - cpu * (stretch - 1.0))
         jobs = tuple(Job(float(w), float(min(1.0, c / w)) if w else 0.0) for w, c in zip(alone, cpu, strict=True))
         return jobs, batches.cpu_ns is None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,7 @@ from profiler_server.facts.case import THREADS, WORKERS, Lines
 from profiler_server.facts.steps import Part
 
 _COLUMNS = ("replica", "loader", "kind", "phase", "stage", "start_ns", "duration_ns", "samples", "entry", "stack")
+K = TypeVar("K")
 Stack = tuple[Frame, ...]
 OfStage = Mapping[tuple[Stack, int], int]
 """Stacks, with the number of frames outside of the stage -> samples."""
@@ -161,21 +162,25 @@ def _place_threads(
     found, kept, work = dict(phases), dict(shares), Counter[Stack]()
     for name, beside in stacks.beside.items():
         weights = phases.get(name, {})
-        waiting = {
-            stack: samples for stack, samples in weights.items() if _waits(stack) and not _waits_for_worker(stack)
-        }
-        frac = min(sum(beside.values()) / sum(waiting.values()), 1.0) if waiting else 0.0
-        left = {stack: round(samples * (1.0 - frac * (stack in waiting))) for stack, samples in weights.items()}
-        moved_frac = 1.0 - sum(left.values()) / sum(weights.values()) if weights else 0.0
-        if not moved_frac:
+        found[name], taken = _hand_over(weights, lambda stack: stack, sum(beside.values()))
+        if not taken:
             continue
-        found[name] = {stack: samples for stack, samples in left.items() if samples}
+        moved_frac = taken / sum(weights.values())
         kept[THREADS] = kept.get(THREADS, 0.0) + kept.get(name, 0.0) * moved_frac
         kept[name] = kept.get(name, 0.0) * (1.0 - moved_frac)
         work.update(beside)
     if not work:
         return phases, shares
     return {name: weights for name, weights in {**found, THREADS: work}.items() if weights}, kept
+
+
+def _hand_over(weights: Mapping[K, int], find_stack: Callable[[K], Stack], most: int) -> tuple[dict[K, int], int]:
+    """Take up to `most` samples from the stacks that wait for a thread, from each the same share. Return the samples that
+    are left, and the number of those taken."""
+    waiting = {key for key in weights if _waits(stack := find_stack(key)) and not _waits_for_worker(stack)}
+    frac = min(most / sum(weights[key] for key in waiting), 1.0) if waiting else 0.0
+    left = {key: round(samples * (1.0 - frac * (key in waiting))) for key, samples in weights.items()}
+    return {key: samples for key, samples in left.items() if samples}, sum(weights.values()) - sum(left.values())
 
 
 def _waits(stack: Stack) -> bool:
@@ -265,6 +270,14 @@ def _sum_rows(rows: Sequence[tuple[StackRow, int]]) -> Stacks:
     ordered = {name: phases[name] for name in PHASE_NAMES if name in phases}
     places = {name: place for place, name in enumerate(STACK_STAGES)}
     keys = sorted((key for key in stages if key[1] in places), key=lambda key: (key[0] or 0, places[key[1]]))
+    threads = stages.get((None, "threads"), Counter())
+    for key in keys:
+        if (
+            key[0] is None and key[1] != "threads"
+        ):  # the training thread waits in a stage for the threads that do its work
+            left, taken = _hand_over(stages[key], lambda entry: entry[0], threads.total())
+            work = {entry: round(samples * taken / threads.total()) for entry, samples in threads.items() if taken}
+            stages[key] = Counter(left) + Counter(work)
     return Stacks(ordered, {key: stages[key] for key in keys}, find_loop(ordered), beside)
 
 

@@ -16,6 +16,7 @@ from profiler_server.diagnosis.judging import diagnose
 from tests.support import facts as make
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
 from tests.support.diagnosing import measure, promise
+from tests.support.must import must
 from tests.support.row_edits import Row, compute_all, cpu_cores
 from tests.support.runs import MS
 
@@ -129,6 +130,21 @@ def test_a_step_that_sleeps_leaves_its_core_to_the_workers(tmp_path: Path) -> No
     assert first.rule == "no_workers"
     assert "More workers than cores" not in first.advice
     assert first.predicted_step_ns == pytest.approx(44.1 * MS, rel=0.04)
+
+
+def test_threads_that_make_a_batch_take_processors_from_workers_that_would(tmp_path: Path) -> None:
+    """80 ms of a batch in which the training thread sleeps while its process uses a processor: 40 ms on two of them."""
+    plan = plan_of(0, data_wait=80.0, forward=6.0, backward=3.0, optimizer=0.5, tail=0.5)
+    plan = dataclasses.replace(plan, read_ms=78.0, transform_ms=1.0, collate_ms=1.0)
+    predicted = []
+    for process in (0.1, 1.0):
+        used = cpu_cores(process=process, system=process + 0.05, count=100)
+        plant = Plant(plan, edit_stages=sleep_all, manifest=TWO_CORES, tables={"resources": used})
+        found = diagnose(build_case_run(tmp_path / f"run-{process}", plant), 0).suggestions
+        workers = next(entry for entry in found if entry.rule == "no_workers")
+        predicted.append(must(workers.predicted_step_ns))
+    assert predicted[0] < 20 * MS
+    assert 32 * MS < predicted[1] < 60 * MS
 
 
 def test_waiting_is_not_scaled_to_a_quiet_host(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from profiler_server.store.redaction import redact
 from tests.support.live import edit_rank
 from tests.support.must import must
 from tests.support.runs import build_run
-from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
+from tests.support.stacks import in_phase, in_stage, in_thread, library, own, write_stacks
 
 FORWARD = in_phase("forward", 200, library("Module._call_impl", "torch/nn/modules/module.py"), own("Net.forward", 7))
 
@@ -47,6 +47,20 @@ def test_the_function_that_the_loop_calls_is_named_with_all_that_it_calls(tmp_pa
         ("main", "", "train.py:60", 0.09),
     ]
     assert [entry.is_own_line for entry in stacks.phase("tail").functions] == [False, False, True]
+
+
+def test_a_stage_that_waits_for_threads_tells_what_they_do(tmp_path: Path) -> None:
+    result = "Condition.wait (/usr/lib/python3.11/threading.py:331)"
+    stacks = _read(
+        tmp_path,
+        FORWARD,
+        in_stage("read", 80, own("Photos.__getitems__", 20), result, replica=-1),
+        in_stage("read", 20, own("Photos.__getitems__", 21), own("open_all", 30), replica=-1),
+        in_thread("data_wait", 60, own("decode", 44)),
+    )
+    shares = {entry.function: round(entry.share_frac, 2) for entry in stacks.stage(None, "read").functions}
+    assert shares == {"decode": 0.6, "threading.Condition.wait": 0.2, "open_all": 0.2}
+    assert _tell(stacks.stage(None, "threads")) == [("decode", "", "train.py:44", 1.0)]
 
 
 def test_phases_that_were_hardly_seen_tell_the_loop_together(tmp_path: Path) -> None:
