@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,8 @@ from collector.ring.codes import (
 
 MOST_OPTIMIZERS = 16
 """Most optimizers that are described: a script may make an optimizer for every step."""
+_MOST_COUNTS = 16
+"""Most parameters of which the count of updates is read. A parameter that got no gradient at times has a lower count."""
 
 
 class OptimizerSignal(Signal):
@@ -32,6 +35,7 @@ class OptimizerSignal(Signal):
 
     def __init__(self) -> None:
         self._seen: dict[int, dict[str, Any]] = {}
+        self._before: set[int | None] = set()
         self._has_stepped = [False]
 
     def install(self, context: SignalContext) -> None:
@@ -137,6 +141,10 @@ class OptimizerSignal(Signal):
                 "tensors": len(tensors),
                 "dtypes": _count_dtypes(tensors),
             }
+            if not self._context.steps.ended:
+                self._before.add(_count_before(optimizer))
+                same = next(iter(self._before)) if len(self._before) == 1 else None
+                self._context.notes.facts["updates_before"] = same
             for watch in self._context.optimizer_watchers:
                 watch(optimizer)
         self._seen[id(optimizer)] = fact
@@ -149,6 +157,25 @@ def _count_dtypes(tensors: list[Any]) -> dict[str, int]:
         name = str(tensor.dtype).removeprefix("torch.")
         found[name] = found.get(name, 0) + tensor.numel()
     return found
+
+
+def _count_before(optimizer: Any) -> int | None:
+    """Return how many updates an optimizer had counted before the one that it has just made; None if it counts none.
+
+    The state of Adam and of most others counts them, and is part of a checkpoint. That of SGD does not.
+    """
+    states = itertools.islice(optimizer.state.values(), _MOST_COUNTS)
+    counts = [_read_count(state.get("step")) for state in states if isinstance(state, dict)]
+    known = [count for count in counts if count is not None]
+    return max(max(known) - 1, 0) if known else None
+
+
+def _read_count(count: Any) -> int | None:
+    if type(count) is torch.Tensor:  # to read a distributed tensor would be a collective
+        if count.numel() != 1 or (count.is_cuda and torch.cuda.is_current_stream_capturing()):
+            return None
+        count = count.item()
+    return int(count) if type(count) in (int, float) else None
 
 
 def _make_closure_wrapper(context: SignalContext) -> Callable[[Any, Any], Any]:

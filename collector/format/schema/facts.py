@@ -167,6 +167,11 @@ FACTS: tuple[Fact, ...] = (
         Shown(words=("parameters", "tensors", "updated", "held", "nodes", "step")),
     ),
     Fact(
+        "updates_before",
+        "How many updates the optimizers of the first step had counted before it: above 0 where the training goes on "
+        "from a checkpoint; null if their state does not count, or if they differ.",
+    ),
+    Fact(
         "completeness",
         "`complete`, or what a trace lacks, in words.",
         Shown("gap", words=("complete",)),
