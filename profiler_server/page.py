@@ -11,6 +11,7 @@ from collector.format.lens import StepRange
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
+from collector.format.schema.facts import UNTOLD
 from collector.format.steps import StepRows, train_steps
 from profiler_server.derive.derived import NotReady
 from profiler_server.notice import Notice as Notice
@@ -63,12 +64,17 @@ def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> 
 
 
 def read_steps(rank: RankRun, title: str) -> StepRows | Notice:
-    """Return the steps of a rank; or a notice with this title if the rank has none. Raises as `RankRun.table` does."""
-    absence = explain_absence(rank, "steps", title, RECORD_REMEDY)
+    """Return the steps of a rank; or a notice with this title if the rank has none. Raises as `RankRun.table` does.
+
+    The notice advises on recording, unless the training was ended before its first step.
+    """
+    was_ended = rank.state == "crashed" or rank.manifest.facts.get("ended_by", UNTOLD) != UNTOLD
+    remedy = "" if was_ended else RECORD_REMEDY
+    absence = explain_absence(rank, "steps", title, remedy)
     if absence is not None:
         return absence
     rows = read_step_rows(rank)
-    return rows if train_steps(rows.steps).num_rows else Notice("empty", title, _NOTHING["steps"], RECORD_REMEDY)
+    return rows if train_steps(rows.steps).num_rows else Notice("empty", title, _NOTHING["steps"], remedy)
 
 
 def choose_remedy(rank: RankRun, table: str, remedy: str) -> str:

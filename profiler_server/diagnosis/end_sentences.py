@@ -35,11 +35,15 @@ from profiler_server.analysis.ranks.ends import (
     Raised,
     Severed,
 )
+from profiler_server.analysis.steps.job_time import measure_job_time
 from profiler_server.diagnosis.shortage_sentences import describe_shortage
 from profiler_server.facts.ranks import MOST_RANKS
-from profiler_server.format import format_bytes, name_kind, say, shorten_middle
+from profiler_server.facts.useful import JobTime
+from profiler_server.format import format_bytes, format_share, name_kind, say, shorten_middle
 
 _LONGEST = 120
+_LEAST_FRAC = 0.001
+"""Share of a job's time below which a part of it has no place in the sentence."""
 _SOURCE = re.compile(r"\[\S+\.(cc|cpp|h):\d+\]")
 """A file and line in the source of gloo or PyTorch, at the start of their error messages."""
 
@@ -151,6 +155,32 @@ def say_attempts(lines: Sequence[AttemptLine]) -> str:
         return ""
     others = (say("attempt", "other", line=line) for line in lines if line.text and not line.is_this)
     return say("attempt", "this", number=own.number, count=lines[-1].number, others="".join(others))
+
+
+def find_job_time(run: Run) -> JobTime | None:
+    """Return the useful time of the run's job, of all attempts; None for a job that was started once."""
+    return measure_job_time(list_attempts(run.path))
+
+
+def say_job_time(job: JobTime | None) -> str:
+    """Return which share of the time of all attempts was useful, and where the rest went; "" if `job` is None."""
+    if job is None:
+        return ""
+    rest_ns = {
+        "start_up": job.start_up_ns,
+        "repeated": job.steps_ns - job.kept_high_ns if not job.unknown else 0,
+        "between": job.between_ns,
+        "saving": job.saving_ns,
+        "evaluation": job.evaluation_ns,
+        "remaining": job.other_ns,
+    }
+    shares = {
+        name: took_ns / job.total_ns for name, took_ns in rest_ns.items() if took_ns >= _LEAST_FRAC * job.total_ns
+    }
+    ordered = sorted(shares.items(), key=lambda entry: -entry[1])
+    rest = ", ".join(f"{say('attempt', name, job=job)} {format_share(share)}" for name, share in ordered if share)
+    unknown = ", ".join(map(str, job.unknown))
+    return say("attempt", "useful_bounds" if unknown else "useful", job=job, rest=rest, unknown=unknown)
 
 
 def spell_reports(lines: Sequence[AttemptLine]) -> list[str]:

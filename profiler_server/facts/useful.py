@@ -1,4 +1,5 @@
-"""What of a step is useful: tokens that are no padding, and the share of the device's peak that the model uses."""
+"""What of a step is useful: tokens that are no padding, and the share of the device's peak that the model uses. What of
+a job's time is useful: steps that were kept."""
 
 from __future__ import annotations
 
@@ -46,3 +47,35 @@ class ModelUse:
     source: str = ""
     steps: int = 0
     covered_frac: float | None = None
+
+
+@dataclass(frozen=True)
+class JobTime:
+    """The wall time of all attempts of a job, `total_ns`, by what it was spent on. All parts sum to it: `steps_ns`, and
+    those whose names are no sums of steps.
+
+    The steps that no later attempt repeated take between `kept_low_ns` and `kept_high_ns` of `steps_ns`; none of the
+    three has `saving_ns`. `start_up_ns` is the time of all attempts before their first training step, and `between_ns`
+    the time when no recorded attempt ran. `unknown` are the attempts that do not show after which step they went on. If
+    there is none, the two bounds are equal, and `repeated_steps` is the number of steps that were repeated.
+    """
+
+    total_ns: int
+    kept_low_ns: int
+    kept_high_ns: int
+    steps_ns: int
+    repeated_steps: int | None
+    saving_ns: int
+    evaluation_ns: int
+    start_up_ns: int
+    between_ns: int
+    other_ns: int
+    unknown: tuple[int, ...]
+
+    @property
+    def useful_low_frac(self) -> float:
+        return self.kept_low_ns / self.total_ns if self.total_ns else 0.0
+
+    @property
+    def useful_high_frac(self) -> float:
+        return self.kept_high_ns / self.total_ns if self.total_ns else 0.0

@@ -13,7 +13,13 @@ from profiler_server.analysis.ranks.collectives import find_slow_call
 from profiler_server.analysis.ranks.ends import End, Hang
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.what_if.pipelines import judge_run, recall_what_if
-from profiler_server.diagnosis.end_sentences import describe_end, find_kind, list_attempt_lines
+from profiler_server.diagnosis.end_sentences import (
+    describe_end,
+    find_job_time,
+    find_kind,
+    list_attempt_lines,
+    say_job_time,
+)
 from profiler_server.diagnosis.rank_sentences import (
     describe_evidence,
     describe_slow_call,
@@ -77,6 +83,12 @@ def report_attempts(run: Run) -> list[dict[str, Any]]:
         }
         for line in list_attempt_lines(run)
     ]
+
+
+def report_job_time(run: Run) -> dict[str, Any] | None:
+    """Return what the time of all attempts was spent on; None (null in JSON) for a job that was started once."""
+    found = find_job_time(run)
+    return {"sentence": say_job_time(found), **spell_out(found)} if found is not None else None
 
 
 def report_hang(end: End | None) -> dict[str, Any] | None:

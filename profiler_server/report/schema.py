@@ -57,7 +57,9 @@ PARTS: Mapping[str, str] = {
     "SlowCall": "group name number count bytes transfer_ns steps expected_ns",
     "JobSlowdown": "slowdown waste_frac discrepancy_frac by_operation by_rank by_stage worker_share stage_share "
     "mend_rank_gain_ns method",
-    # how the job ended
+    # of all attempts of the job, and how it ended
+    "JobTime": "total_ns useful_low_frac useful_high_frac kept_low_ns kept_high_ns repeated_steps steps_ns saving_ns "
+    "evaluation_ns start_up_ns between_ns other_ns unknown",
     "Hang": "cause group sequence name missing waiting",
     "LeftOut": "ranks meeting then",
     "Mismatch": "ranks called meeting then",

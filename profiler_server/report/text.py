@@ -24,7 +24,13 @@ from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.analysis.steps.requests import summarize_other_calls, summarize_requests
 from profiler_server.analysis.what_if.pipelines import judge_run
-from profiler_server.diagnosis.end_sentences import list_attempt_lines, say_attempts, spell_reports
+from profiler_server.diagnosis.end_sentences import (
+    find_job_time,
+    list_attempt_lines,
+    say_attempts,
+    say_job_time,
+    spell_reports,
+)
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_unread
 from profiler_server.diagnosis.readings import say_completeness, say_host_waits
@@ -240,13 +246,15 @@ def _render_part(label: str, part: Mapping[str, Any]) -> list[str]:
 
 
 def _render_attempts(run: Run, verdict: str) -> str:
-    """Return text on which attempt of its job the run is, and the commands that report failed attempts of the same job.
+    """Return text on which attempt of its job the run is, the commands that report failed attempts of the same job, and
+    the useful time of the job.
 
-    If `verdict` already contains the text on the attempt, return only the commands. Empty for a job with one attempt.
+    The text on the attempt is left out if `verdict` contains it. Empty for a job with one attempt.
     """
     lines = list_attempt_lines(run)
     said = say_attempts(lines)
-    return "\n".join(filter(None, ("" if said in verdict else said, *spell_reports(lines))))
+    useful = say_job_time(find_job_time(run))
+    return "\n".join(filter(None, ("" if said in verdict else said, *spell_reports(lines), useful)))
 
 
 def _render_comparison(run: Run) -> str:

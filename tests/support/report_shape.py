@@ -160,6 +160,15 @@ SHAPE: dict[str, Any] = {
     "abstained": [{"rule": str, "missing": str, "how": str}],
     "end": (dict, type(None)),
     "attempts": [{"attempt": int, "path": str, "steps": int, "end": (dict, type(None)), "is_this": bool}],
+    "job_time": {
+        OPTIONAL: True,
+        "sentence": str,
+        **dict.fromkeys(("useful_low_frac", "useful_high_frac"), NUMBER),
+        **dict.fromkeys(("total_ns", "kept_low_ns", "kept_high_ns", "steps_ns", "saving_ns"), int),
+        **dict.fromkeys(("evaluation_ns", "start_up_ns", "between_ns", "other_ns"), int),
+        "repeated_steps": (int, type(None)),
+        "unknown": [int],
+    },
     "hang": {OPTIONAL: True, **dict.fromkeys(("sentence", "cause", "group", "name"), str)},
     "judgement": {
         OPTIONAL: True,

@@ -19,7 +19,8 @@ from profiler_server.web.frontend import Templates
 from profiler_server.web.report_file import render_report
 from tests.support.asking import Asker
 from tests.support.live import edit_rank, edit_run
-from tests.support.runs import RunPlan, build_run
+from tests.support.runs import RunPlan, build_run, build_steps
+from tests.support.tables import write_rows
 
 FIRST = "earlier/20261123-102021"
 LOST = "DistNetworkError: connection refused"
@@ -42,7 +43,8 @@ def test_the_report_names_the_attempts_and_where_the_one_that_failed_is_reported
     report = build_report(open_run(job))
     text = render_text(report, open_run(job))
     command = f"Attempt 1: stepscope report {job / FIRST}"
-    assert f"\n\nAttempt 2 of 2; {TOLD}.\n{command}\n\n" in text
+    assert f"\n\nAttempt 2 of 2; {TOLD}.\n{command}\nUseful time of the job: " in text
+    assert report["job_time"]["sentence"] in text
     assert text.split("\n\n")[1].startswith("Compute-bound: ")
     found = report["attempts"]
     assert [(one["attempt"], one["path"], one["is_this"]) for one in found] == [
@@ -79,6 +81,31 @@ def test_an_attempt_without_a_step_says_first_how_the_one_before_it_ended(
     assert said.split("\n\n")[1].startswith(first)
     assert f"Attempt 1: stepscope report {job / FIRST}" in said
     assert Asker(job.parent).ask("/runs/job/").text.count(TOLD[len("attempt 1 ") :]) >= 2
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_an_attempt_that_died_before_its_first_step_says_why_and_offers_nothing_to_record_with(
+    job: Path, rows: int
+) -> None:
+    """There may be a row of the time before the first step, or none."""
+    start = {**build_steps(RunPlan(1))[0], "kind": "startup", "step": 0, "optimizer_steps": 0}
+    for rank in range(2):
+        write_rows(job / FIRST, "steps", [start][:rows], rank)
+    asker = Asker(job.parent)
+    for page in ("", "steps"):
+        assert "from stepscope import" not in asker.ask(f"/runs/job/{FIRST}/{page}").text
+    overall = " ".join(asker.ask(f"/runs/job/{FIRST}/").text.split())
+    assert "No steps yet" not in overall
+    assert "The job was ended before the first step by RuntimeError: planted (rank 0)" in overall
+
+
+def test_overall_says_the_useful_time_of_a_job_with_several_attempts_only(job: Path) -> None:
+    said = "Useful time of the job: between "
+    for path in (f"/runs/job/{FIRST}/", "/runs/job/"):
+        assert said in Asker(job.parent).ask(path).text
+    alone = build_run(job.parent.parent / "one" / "run")
+    assert said not in Asker(alone.parent).ask("/runs/run/").text
+    assert build_report(open_run(alone))["job_time"] is None
 
 
 def test_overall_leads_from_one_attempt_to_the_other(job: Path) -> None:

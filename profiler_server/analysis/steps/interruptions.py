@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.intervals import Ints, Mask
+from collector.format.intervals import Intervals, Ints, Mask, unite
 from collector.format.run import RankRun
 from collector.format.schema.manifest import RankManifest, Window
 from collector.format.schema.wording import CALL_RANGE, REQUEST_RANGE
 from collector.format.steps import has_training, read_integers
 from profiler_server.analysis.device.slices import count_parents
 from profiler_server.analysis.tables import choose, find_rows, is_text
+from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits.steps import WORTH_FRAC
 from profiler_server.facts.steps import NOTHING, CompileEvents, Held, Interruptions, Kind
 
@@ -38,6 +39,13 @@ def read_interruptions(rank: RankRun) -> Interruptions:
     ]
     order = np.argsort(columns[0], kind="stable")
     return Interruptions(held, which[order], *(column[order] for column in columns))
+
+
+@derived()
+def read_saves(rank: RankRun) -> Intervals:
+    """Read when the training thread saved a checkpoint. A missing or damaged table adds none."""
+    found = _read_ranges(rank).of_kind("checkpoint")
+    return unite(found.start_ns, found.start_ns + found.duration_ns)
 
 
 class StepCauses:

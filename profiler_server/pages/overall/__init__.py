@@ -35,7 +35,14 @@ from profiler_server.analysis.steps.requests import summarize_requests
 from profiler_server.analysis.steps.step_figures import count_micro_batches, measure_throughput, summarize_spread
 from profiler_server.analysis.steps.step_graph import average_graph
 from profiler_server.derive.derived import NotReady
-from profiler_server.diagnosis.end_sentences import AttemptLine, describe_end, list_attempt_lines, name_title
+from profiler_server.diagnosis.end_sentences import (
+    AttemptLine,
+    describe_end,
+    find_job_time,
+    list_attempt_lines,
+    name_title,
+    say_job_time,
+)
 from profiler_server.diagnosis.limits.steps import NOTED_FRAC
 from profiler_server.diagnosis.request_sentences import say_latency
 from profiler_server.figures.strips import Strip, build_strip
@@ -105,12 +112,14 @@ class Panel(Generic[T]):
 @dataclass(frozen=True)
 class OverallPage:
     """The context of `overall.html`. `attempts` are all attempts of the job, empty if the job was started once.
+    `job_time` is a sentence on their useful time.
 
     `step` has a notice if no step was recorded. If one card fails, the other cards are shown. `mean_ns` is the mean
     step of the whole run, which the suggestions start from; None without steps.
     """
 
     attempts: tuple[tuple[AttemptLine, str], ...]
+    job_time: str
     mean_ns: float | None
     stats: Panel[tuple[Stat, ...]]
     step: Panel[MeanStep]
@@ -142,6 +151,7 @@ def build(request: PageRequest) -> OverallPage:
 
     return OverallPage(
         attempts=_list_attempts(request),
+        job_time=say_job_time(find_job_time(request.run)),
         mean_ns=_measure_mean(whole, read.body if request.steps is None else None),
         stats=from_steps("Figures", lambda steps: _list_stats(whole, steps)),
         step=from_steps("One step", lambda steps: _describe_step(steps, rank)),
@@ -185,8 +195,7 @@ def _read_steps(rank: RankRun) -> Steps | Notice:
     rows = read_steps(rank, "No steps yet")
     if not isinstance(rows, Notice):
         return Steps(rows.steps, summarize_phases(rows.steps), summarize_steps(rows.steps), rows.noun)
-    is_missing = rank.status("steps").state != "there"
-    end = find_end(Run(rank.run_path, rank.lens.redactor)) if is_missing else None
+    end = find_end(Run(rank.run_path, rank.lens.redactor)) if rows.state != "failed" else None
     return rows if end is None else Notice("failed", name_title(end), describe_end(end))
 
 
