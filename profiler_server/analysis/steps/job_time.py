@@ -17,6 +17,7 @@ import numpy as np
 
 from collector.format.attempts import Attempt
 from collector.format.intervals import unite
+from collector.format.parts import find_files
 from collector.format.rank import RankRun
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
@@ -151,7 +152,7 @@ def _read_part(run: Run) -> _Part | None:
     if not ranks:
         return None
     epoch_ns = run.manifest.epoch_unix_ns
-    with_steps = next((rank for rank in ranks if rank.count_steps()), None)
+    with_steps = next((rank for rank in ranks if find_files(rank.folder, "steps") and rank.count_steps()), None)
     start_ns = min(_find_start(rank) for rank in ranks)
     end_ns = max(_find_end(rank) for rank in ranks)
     if with_steps is not None:

@@ -15,7 +15,7 @@ from profiler_server.diagnosis.end_sentences import say_job_time
 from profiler_server.facts.useful import JobTime
 from tests.support.live import edit_rank, edit_run
 from tests.support.runs import EPOCH_UNIX_NS, MS, RunPlan, build_run, build_steps
-from tests.support.tables import make_inference, write_rows
+from tests.support.tables import make_inference, remove_tables, write_rows
 
 S = 1_000 * MS
 LONG_S, GAP_S = 10, 3
@@ -124,8 +124,13 @@ def test_updates_that_a_gradient_scaler_skipped_do_not_count(tmp_path: Path) -> 
     assert found.repeated_steps == 8
 
 
-def test_the_time_of_an_attempt_without_a_step_is_start_up(tmp_path: Path) -> None:
-    found = measure(tmp_path, Tried(30), Tried(0), Tried(40, 30))
+@pytest.mark.parametrize("has_table", [True, False])
+def test_the_time_of_an_attempt_without_a_step_is_start_up(tmp_path: Path, has_table: bool) -> None:
+    path = build_job(tmp_path, Tried(30), Tried(0), Tried(40, 30))
+    if not has_table:
+        remove_tables(list_attempts(path)[1].path, "steps")
+    found = measure_job_time(list_attempts(path))
+    assert found is not None
     assert (found.repeated_steps, found.unknown) == (0, ())
     assert found.start_up_ns == (1 + LONG_S + 1) * S
 
