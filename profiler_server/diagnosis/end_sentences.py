@@ -36,7 +36,7 @@ from profiler_server.analysis.ranks.ends import (
     Severed,
 )
 from profiler_server.analysis.steps.job_time import measure_job_time
-from profiler_server.diagnosis.shortage_sentences import describe_shortage
+from profiler_server.diagnosis.shortage_sentences import describe_shortage, explain_shortage
 from profiler_server.facts.ranks import MOST_RANKS
 from profiler_server.facts.useful import JobTime
 from profiler_server.format import format_bytes, format_share, name_kind, say, shorten_middle
@@ -62,6 +62,16 @@ def find_kind(end: End) -> str:
 
 def describe_end(end: End) -> str:
     """Return one or more sentences on how a job ended or stands still."""
+    return f"{head_end(end)} {explain_end(end)}".rstrip()
+
+
+def explain_end(end: End | None) -> str:
+    """Return sentences on why a job ended, to follow those of `head_end`; "" where these say all that is known."""
+    return explain_shortage(end) if isinstance(end, OutOfMemory) else ""
+
+
+def head_end(end: End) -> str:
+    """Return the sentences of `describe_end` that are a headline."""
     match end:
         case Hang():
             return end.told or _describe_hang(end)
@@ -195,12 +205,12 @@ def spell_reports(lines: Sequence[AttemptLine]) -> list[str]:
 
 
 def say_first(run: Run, has_steps: bool) -> str:
-    """Return the first line of a run's page: how its job ended or stands still; "" for neither.
+    """Return the headline of a run's page: how its job ended or stands still; "" for neither.
 
     If the run is an attempt without a step, the line begins with the other attempts, because the job failed in them.
     """
     end = find_end(run)
-    told = describe_end(end) if end is not None else ""
+    told = head_end(end) if end is not None else ""
     attempts = "" if has_steps else say_attempts(list_attempt_lines(run))
     return f"{attempts} In this attempt: {told}" if attempts and told else attempts or told
 

@@ -20,7 +20,7 @@ from profiler_server.analysis.ranks.ends import Hang
 from profiler_server.analysis.ranks.hang import describe_status
 from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
-from profiler_server.diagnosis.end_sentences import recall_standstills, say_first
+from profiler_server.diagnosis.end_sentences import explain_end, recall_standstills, say_first
 from profiler_server.diagnosis.limits.facts import MIN_STEPS
 from profiler_server.diagnosis.limits.lines import MOST_HOT, weigh_line
 from profiler_server.diagnosis.measuring import measure_case
@@ -61,9 +61,10 @@ def _judge_run(run: Run, rank: int) -> Diagnosis:
     found = _judge_steps(run, rank)
     end = say_first(run, has_steps=count_ended(run) > 0)
     stood = recall_standstills(run.read_rank(number) for number in run.ranks)
+    detail = explain_end(find_end(run))
     until_then = f"Until then: {found.limit}" if end and found.limit else ""
-    told = (end, until_then, stood) if end else (found.sentence, stood)
-    return replace(found, sentence=" ".join(filter(None, told)), end=end)
+    told = (end, detail, until_then, stood) if end else (found.sentence, stood)
+    return replace(found, sentence=" ".join(filter(None, told)), end=end, end_detail=detail)
 
 
 def _judge_steps(run: Run, rank: int) -> Diagnosis:

@@ -12,20 +12,25 @@ _IN_FILE = "<module>"
 
 
 def describe_shortage(end: OutOfMemory) -> str:
-    """Return sentences on a job that ran out of memory. The first says where, the last what to do, if figures show it."""
+    """Return a sentence on where a job ran out of memory."""
+    found = end.shortage
+    return say(
+        "shortage",
+        "where",
+        end=end,
+        device="the host" if found.device == "cpu" else clean_name(found.device),
+        phase=found.phase,
+        place=clean_name(found.place),
+        function=_name_function(found.function),
+        module=clean_name(found.module),
+    )
+
+
+def explain_shortage(end: OutOfMemory) -> str:
+    """Return sentences on what was asked for, what held the memory, and what to do, as far as figures show it."""
     found = end.shortage
     remedy = find_remedy(found)
     sentences = (
-        say(
-            "shortage",
-            "where",
-            end=end,
-            device="the host" if found.device == "cpu" else clean_name(found.device),
-            phase=found.phase,
-            place=clean_name(found.place),
-            function=_name_function(found.function),
-            module=clean_name(found.module),
-        ),
         _describe_request(end.rank, found),
         say("shortage", "held", found=found) if found.parameter_bytes else "",
         say("shortage", "tensors", tensors="; ".join(map(_describe_tensor, found.tensors[:_MOST_TENSORS]))),

@@ -20,14 +20,14 @@ from profiler_server.diagnosis.limits.verdict import (
     UNSEEN_DEVICE,
 )
 from profiler_server.diagnosis.rank_sentences import describe_headline
-from profiler_server.diagnosis.readings import say_host_waits
+from profiler_server.diagnosis.readings import makes_batches_outside, say_host_waits
 from profiler_server.diagnosis.what_if import find_min_gain_ns, measure_stalls
 from profiler_server.facts.case import Case, Claim
 from profiler_server.facts.loading import Floats
 from profiler_server.facts.results import BoundBy, BoundKind, Suggestion
 from profiler_server.facts.steps import Explained, read_column
 from profiler_server.format import format_duration, format_share, say
-from profiler_server.words.phrases import acts_in_steps, makes_batches_outside, say_ready
+from profiler_server.words.phrases import acts_in_steps, say_ready
 
 Found = tuple[str, dict[str, object]]
 """The name of a text, and figures in it."""

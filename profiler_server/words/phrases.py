@@ -6,16 +6,14 @@ The texts of a rule are in `texts/*.txt`, with an entry for the rule and one for
 
 from __future__ import annotations
 
-import re
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from collector.format.phases import OUTSIDE
 from profiler_server.diagnosis.limits import list_limits
 from profiler_server.diagnosis.limits.facts import CAPPED_NEED, INPUT_WAIT_FRAC, NAMED_FRAC
-from profiler_server.facts.case import THREADS, Case, Evidence, Text
+from profiler_server.facts.case import Case, Evidence, Text
 from profiler_server.facts.loading import LoaderArguments
 from profiler_server.facts.steps import NamedFunction, Part, read_column
 from profiler_server.format import fill_in, format_duration, format_sampled, format_share, read_texts
@@ -109,20 +107,6 @@ def acts_in_steps(case: Case) -> bool:
         return False
     forwards, acting = (read_column(rows, name)[regular] for name in ("forwards", "no_grad_forwards"))
     return float(np.median(acting)) >= 1.0 and bool((forwards > acting).any())
-
-
-def makes_batches_outside(case: Case) -> bool:
-    """Return whether most of the time outside the known calls is spent in lines `for … in …` of the loop, where the next
-    batch is made or awaited, or in threads that make it. False where another input of the steps was seen."""
-    if case.lines is None or read_column(case.steps.rows, "fetches").any() or case.steps.regular_phases_ns["data_wait"]:
-        return False
-    asking = sum(share for text, share in case.lines.through_fracs.items() if _ASKS.fullmatch(text))
-    threads = sum(spot.phases.get(THREADS, 0.0) for spot in case.lines.hotspots)
-    return asking + threads >= 0.5 * case.steps.share(*OUTSIDE)
-
-
-_ASKS = re.compile(r"(async )?for\b.*:\s*(#.*)?")
-"""A line that only asks for the next item: what the loop does with it stands in other lines."""
 
 
 def say_input_limit(case: Case) -> str:

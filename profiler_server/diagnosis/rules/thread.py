@@ -12,6 +12,7 @@ import numpy as np
 from collector.format.phases import OUTSIDE
 from profiler_server.diagnosis.limits import thread as limits
 from profiler_server.diagnosis.limits.facts import FEW_ROWS_FRAC, LARGE_PART_FRAC, MIN_GAIN_FRAC, MIN_GAIN_NS
+from profiler_server.diagnosis.readings import makes_batches_outside
 from profiler_server.diagnosis.what_if import doubt_removal, measure_garbage_outside, predict_or, shorten_step
 from profiler_server.facts.case import Abstention, Case, Finding, Rule
 from profiler_server.facts.steps import NamedFunction, read_column
@@ -22,7 +23,6 @@ from profiler_server.words.phrases import (
     describe,
     find_dominant,
     find_in_phases,
-    makes_batches_outside,
     name_parts,
     say_functions,
 )
