@@ -162,11 +162,12 @@ class Example:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a job ended or stands still. `is_hang`: only imported dumps or status files show the hang; nothing was
-    recorded."""
+    """How a job ended or stands still. `headline` is the beginning of `sentence`. `is_hang`: only imported dumps or
+    status files show the hang; nothing was recorded."""
 
     title: str
     sentence: str
+    headline: str
     is_hang: bool
 
 

@@ -75,7 +75,8 @@ class Suggestion:
 class Diagnosis:
     """The results of all rules for one rank. `sentence` is the verdict on the Overall page.
 
-    `end` is the beginning of `sentence` if the job stands still or did not end well, else "". `limit` is the
+    `end` is the beginning of `sentence` if the job stands still or did not end well, else "". `end_detail` follows it,
+    if more is known of the end. `limit` is the
     sentence on what limits the rank's steps, without the changes to make. `abstained` are the rules that could not
     judge, with the reasons. `silence` is why there is no suggestion, "" if there is one. `warnings` name results
     that are missing because of an error in Stepscope, one line each. `lines` is the mean step by the user's lines,
@@ -89,6 +90,7 @@ class Diagnosis:
     warnings: tuple[str, ...] = ()
     limit: str = ""
     end: str = ""
+    end_detail: str = ""
     lines: Lines | None = None
 
 

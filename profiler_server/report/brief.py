@@ -37,7 +37,7 @@ def write_brief(run: Run, rank: int | None = None) -> list[str]:
     attempts = list_attempt_lines(run)
     lines = [*_say(chosen, found), _say_requests(chosen), stood]
     if found.end and found.limit:
-        lines.insert(0, found.end)
+        lines.insert(0, f"{found.end} {found.end_detail}".rstrip())
     if say_attempts(attempts) not in lines[0]:
         lines.append(say_attempts(attempts))
     return list(dict.fromkeys(line for line in (*lines, *spell_reports(attempts)) if line))

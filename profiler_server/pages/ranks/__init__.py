@@ -93,7 +93,8 @@ def build(job: JobFacts) -> RanksPage:
         return RanksPage(Notice("empty", "No steps to compare", reason), None)
     found = _compare(job, job.compared)
     if end is not None:
-        found = replace(found, sentence=end.sentence, detail=f"{found.sentence} {found.detail}", tone="bad")
+        told = (end.sentence[len(end.headline) :].strip(), found.sentence, found.detail)
+        found = replace(found, sentence=end.headline, detail=" ".join(filter(None, told)), tone="bad")
     return RanksPage(None, found)
 
 

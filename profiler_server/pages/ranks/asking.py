@@ -23,7 +23,7 @@ from profiler_server.analysis.ranks.stragglers import measure_own
 from profiler_server.analysis.what_if.pipelines import judge_run, recall_what_if
 from profiler_server.derive.background import Background, note_provisional
 from profiler_server.derive.store import find_store
-from profiler_server.diagnosis.end_sentences import describe_end, name_title
+from profiler_server.diagnosis.end_sentences import describe_end, head_end, name_title
 from profiler_server.facts.job import NotJudged
 from profiler_server.facts.machine import DeviceTimes
 from profiler_server.facts.ranks import MOST_RANKS, Compared, Ended, JobFacts, RankFigures
@@ -42,7 +42,9 @@ def ask(request: PageRequest) -> JobFacts:
         numbers=request.ranks,
         world_size=run.manifest.world_size,
         is_trace=run.manifest.is_imported,
-        end=Ended(name_title(end), describe_end(end), isinstance(end, Hang)) if end is not None else None,
+        end=Ended(name_title(end), describe_end(end), head_end(end), isinstance(end, Hang))
+        if end is not None
+        else None,
     )
     if job.end is not None and job.end.is_hang:
         return job

@@ -88,6 +88,17 @@ def test_the_pages_show_it_escaped(tmp_path: Path) -> None:
         assert "&lt;b&gt;forward&lt;/b&gt;, module blocks.3 (Block)" in text
         assert "<b>forward" not in text
         assert 100 * "x" not in text
+        assert "asked for 2.00 GiB" in text
+
+
+def test_the_headline_of_overall_is_where_and_the_rest_stands_below(tmp_path: Path) -> None:
+    build_alone(tmp_path / "run")
+    head = Asker(tmp_path).ask("/runs/run/").text.partition('<h1 class="verdict">')[2]
+    headline, _, below = head.partition("</h1>")
+    assert headline.endswith("module blocks.3 (Block).")
+    detail, _, more = below.partition("</p>")
+    assert detail.strip() == f'<p class="verdict-gain">{REST.strip()}'
+    assert more.strip().startswith('<p class="verdict-gain">Until then: ')
 
 
 def test_the_ranks_that_ran_out_of_memory_are_named_with_the_figures_of_the_first(tmp_path: Path) -> None:
