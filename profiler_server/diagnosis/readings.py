@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from collector.format.phases import OUTSIDE
 from collector.format.schema.manifest import Loader
 from profiler_server.diagnosis.limits.loading import (
     EMPTY_QUEUE_FRAC,
@@ -20,11 +19,9 @@ from profiler_server.diagnosis.limits.loading import (
     MODERATE_WAIT_FRAC,
 )
 from profiler_server.diagnosis.limits.verdict import BOUND_FRAC, NAMED_WAIT_FRAC
-from profiler_server.facts.case import THREADS, Case
 from profiler_server.facts.loading import Bottleneck, Readiness
 from profiler_server.facts.machine import HostWaits
 from profiler_server.facts.pipeline import QueueSummary
-from profiler_server.facts.steps import read_column
 from profiler_server.format import fill_in, format_duration, format_share, shorten_middle
 
 Tone = Literal["good", "watch", "bad", "plain"]
@@ -208,17 +205,3 @@ def read_bottleneck(limit: Bottleneck) -> Reading:
         return Reading("good", fill_in("No stage holds the {noun} up"), limit.reason)
     tone: Tone = "watch" if limit.cause == "receiving" else "bad"
     return Reading(tone, f"Limited by {STAGE_WORDS.get(limit.stage, limit.stage)}", limit.reason)
-
-
-def makes_batches_outside(case: Case) -> bool:
-    """Return whether most of the time outside the known calls is spent in lines `for … in …` of the loop, where the next
-    batch is made or awaited, or in threads that make it. False where another input of the steps was seen."""
-    if case.lines is None or read_column(case.steps.rows, "fetches").any() or case.steps.regular_phases_ns["data_wait"]:
-        return False
-    asking = sum(share for text, share in case.lines.through_fracs.items() if _ASKS.fullmatch(text))
-    threads = sum(spot.phases.get(THREADS, 0.0) for spot in case.lines.hotspots)
-    return asking + threads >= 0.5 * case.steps.share(*OUTSIDE)
-
-
-_ASKS = re.compile(r"(async )?for\b.*:\s*(#.*)?")
-"""A line that only asks for the next item: what the loop does with it stands in other lines."""

@@ -20,7 +20,7 @@ from profiler_server.diagnosis.limits.verdict import (
     UNSEEN_DEVICE,
 )
 from profiler_server.diagnosis.rank_sentences import describe_headline
-from profiler_server.diagnosis.readings import makes_batches_outside, say_host_waits
+from profiler_server.diagnosis.readings import say_host_waits
 from profiler_server.diagnosis.what_if import find_min_gain_ns, measure_stalls
 from profiler_server.facts.case import Case, Claim
 from profiler_server.facts.loading import Floats
@@ -304,7 +304,7 @@ def _find_overhead(case: Case, bound: BoundBy) -> Found:
     is_prepared = case.device.is_used or _prepares_little(case)
     names = OUTSIDE if is_prepared else ("gap", "h2d", "tail")
     most = max(names, key=lambda name: case.steps.phases_ns[name])
-    if most == "gap" and not acts_in_steps(case) and makes_batches_outside(case):
+    if most == "gap" and not acts_in_steps(case) and case.asks_outside:
         most = "asking"
     place = say("outside", "acting" if most == "gap" and acts_in_steps(case) else most)
     return "overhead_prepared" if is_prepared else "overhead", {"outside": _of_step(case, *names), "place": place}

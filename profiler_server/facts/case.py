@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from collector.estimating.model import LoopModel
+from collector.format.phases import OUTSIDE
 from profiler_server.diagnosis.limits.facts import CAPPED_DEMAND_FRAC, CAPPED_NEED, MIN_ACCUMULATED, QUEUED_FRAC
 from profiler_server.facts.job import Ranks
 from profiler_server.facts.loading import Loading
@@ -235,6 +236,19 @@ class Case:
         if not self.is_imported or self.steps.operator_fracs or self.device.shares is not None:
             return True
         return sum(time_ns > 0 for time_ns in self.steps.phases_ns.values()) > 1
+
+    @property
+    def asks_outside(self) -> bool:
+        """Whether most time outside the known calls is spent where the loop asks for its next batch: in its lines
+        `for … in …:`, or in threads that make the batch. False where another input of the steps was seen."""
+        rows, lines = self.steps.rows, self.lines
+        if lines is None or read_column(rows, "fetches").any() or self.steps.regular_phases_ns["data_wait"]:
+            return False
+        asking = sum(
+            share for text, share in lines.through_fracs.items() if text.startswith("for ") and text.endswith(":")
+        )
+        threads = sum(spot.phases.get(THREADS, 0.0) for spot in lines.hotspots)
+        return asking + threads >= 0.5 * self.steps.share(*OUTSIDE)
 
     @property
     def shows_no_workers(self) -> bool:

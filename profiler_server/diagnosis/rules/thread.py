@@ -12,7 +12,6 @@ import numpy as np
 from collector.format.phases import OUTSIDE
 from profiler_server.diagnosis.limits import thread as limits
 from profiler_server.diagnosis.limits.facts import FEW_ROWS_FRAC, LARGE_PART_FRAC, MIN_GAIN_FRAC, MIN_GAIN_NS
-from profiler_server.diagnosis.readings import makes_batches_outside
 from profiler_server.diagnosis.what_if import doubt_removal, measure_garbage_outside, predict_or, shorten_step
 from profiler_server.facts.case import Abstention, Case, Finding, Rule
 from profiler_server.facts.steps import NamedFunction, read_column
@@ -85,7 +84,7 @@ def _judge_gap(case: Case, spent: float) -> Finding | None:
     part = find_in_phases(case, *OUTSIDE)
     culprit = find_dominant(part)
     is_acting = longer == "gap" and acts_in_steps(case)
-    is_asking = longer == "gap" and not is_acting and culprit is not None and makes_batches_outside(case)
+    is_asking = longer == "gap" and not is_acting and culprit is not None and case.asks_outside
     place = "asking" if is_asking else "acting" if is_acting else "tail" if longer == "tail" else "fetch"
     text = describe(
         case,
