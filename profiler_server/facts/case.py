@@ -239,14 +239,12 @@ class Case:
 
     @property
     def asks_outside(self) -> bool:
-        """Whether most time outside the known calls is spent where the loop asks for its next batch: in its lines
-        `for … in …:`, or in threads that make the batch. False where another input of the steps was seen."""
-        rows, lines = self.steps.rows, self.lines
-        if lines is None or read_column(rows, "fetches").any() or self.steps.regular_phases_ns["data_wait"]:
+        """Whether most time outside the known calls passes in lines `for … in …:` of the loop, or in threads meanwhile.
+        False where another input of the steps was seen."""
+        lines = self.lines
+        if lines is None or read_column(self.steps.rows, "fetches").any() or self.steps.regular_phases_ns["data_wait"]:
             return False
-        asking = sum(
-            share for text, share in lines.through_fracs.items() if text.startswith("for ") and text.endswith(":")
-        )
+        asking = sum(frac for text, frac in lines.through_fracs.items() if text[:4] == "for " and text[-1] == ":")
         threads = sum(spot.phases.get(THREADS, 0.0) for spot in lines.hotspots)
         return asking + threads >= 0.5 * self.steps.share(*OUTSIDE)
 
