@@ -274,7 +274,7 @@ def test_a_function_that_a_thread_runs_while_the_step_waits_for_it_is_named(tmp_
     case = measure_case(run, run.rank(0))
     assert case is not None
     (title, *_) = [found.text.title for found in make.find(case, "hot_line")]
-    assert title == "The step waits for decode(), which other threads of the process run"
+    assert title == "The step waits while other threads run decode()"
     assert "watch" not in {spot.function for spot in must(case.lines).hotspots}
 
 

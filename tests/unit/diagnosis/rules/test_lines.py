@@ -40,7 +40,7 @@ MOVES = LineWork((LineOperator("aten::_to_copy", 4, 1e6), LineOperator("aten::mu
         (spot(course=course()), "mine() takes longer with every step"),
         (spot(course=course(error_ns=1e9, asleep_frac=0.6)), "mine() waits, and computes nothing"),
         (spot(is_of_loop=True), "train.py:41 takes 40.0 % of the step"),
-        (spot(phases={THREADS: 0.3, "tail": 0.1}), "The step waits for mine(), which other threads of the process run"),
+        (spot(phases={THREADS: 0.3, "tail": 0.1}), "The step waits while other threads run mine()"),
     ],
 )
 def test_a_pattern_names_the_line(found: Hotspot, title: str) -> None:
@@ -208,7 +208,9 @@ def test_a_line_that_waits_for_threads_is_named_only_where_it_takes_more_than_th
 ) -> None:
     waits = spot(0.4, function="feed", course=course(error_ns=1e9, asleep_frac=0.9, threads=1.1))
     found = titles(waits, spot(frac, phases={THREADS: frac}))
-    assert sorted(title.replace("The step waits for ", "").split("(")[0] for title in found) == sorted(named)
+    assert sorted(
+        title.replace("The step waits while other threads run ", "").split("(")[0] for title in found
+    ) == sorted(named)
 
 
 @pytest.mark.parametrize(("python_threads", "waits"), [(0.1, True), (0.5, False)])
