@@ -30,8 +30,8 @@ from collector.frames.files import LIBRARIES
 
 MOST_TENSORS = 5
 """Most local tensors that are named, the largest ones."""
-_MOST_MODULES, _MOST_ITEMS = 100_000, 100_000
-"""Most modules of a model, and most items of a local list of tensors, that are read."""
+_MOST_MODULES, _MOST_ITEMS, _MOST_LOCAL = 100_000, 100_000, 10_000
+"""Most modules of a model, items of a list of an optimizer, and items of a local list of tensors, that are read."""
 _MOST_SHOWN, _LONGEST = 8, 200
 _BASE: Any = torch.Tensor.__mro__[1]
 """The class of PyTorch whose attributes a subclass of Tensor cannot replace."""
@@ -98,6 +98,7 @@ class _Account:
     def __init__(self, shortage: Shortage) -> None:
         self._shortage = shortage
         self._counted: set[int] = set()
+        self._is_short: dict[Any, bool] = {}
 
     def count_training(self, optimizers: list[Any], roots: list[Any]) -> dict[str, int]:
         """Return the bytes of parameters, of their gradients, and of the state of optimizers."""
@@ -116,7 +117,7 @@ class _Account:
         found = []
         for frame, names in shown:
             for name, value in list(names.items()):
-                tensors = [value] if _is_a(value, torch.Tensor) else _list_tensors(value)
+                tensors = [value] if _is_a(value, torch.Tensor) else _list_tensors(value, _MOST_LOCAL)
                 size = sum(map(self._count, tensors))
                 if size:
                     found.append((size, name, name_function(frame), tensors[0], len(tensors)))
@@ -138,7 +139,10 @@ class _Account:
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and (inner := _list_inner(tensor)):
             return sum(map(self._count, inner))
         try:
-            if not self._shortage.concerns(_BASE.device.__get__(tensor)):
+            device = _BASE.device.__get__(tensor)
+            if device not in self._is_short:
+                self._is_short[device] = self._shortage.concerns(device)
+            if not self._is_short[device]:
                 return 0
             storage = _BASE.untyped_storage(tensor)
             key, size = storage._cdata, storage.nbytes()
@@ -157,15 +161,15 @@ def _list_inner(tensor: Any) -> list[Any]:
     return _select([*held, *(value for each in held if type(each) is dict for value in each.values())], torch.Tensor)
 
 
-def _list_tensors(value: Any) -> list[Any]:
-    return _select(_list_values(value), torch.Tensor)
+def _list_tensors(value: Any, most: int = _MOST_ITEMS) -> list[Any]:
+    return _select(_list_values(value, most), torch.Tensor)
 
 
-def _list_values(value: Any) -> list[Any]:
+def _list_values(value: Any, most: int = _MOST_ITEMS) -> list[Any]:
     """Return the first items of a list, a tuple or a dict; nothing for another object, and for a longer dict."""
     if type(value) in (list, tuple):
-        return list(value[:_MOST_ITEMS])
-    return list(dict.values(value)) if _is_a(value, dict) and dict.__len__(value) <= _MOST_ITEMS else []
+        return list(value[:most])
+    return list(dict.values(value)) if _is_a(value, dict) and dict.__len__(value) <= most else []
 
 
 def _list_held(optimizers: list[Any]) -> Iterator[Any]:
