@@ -1,4 +1,4 @@
-"""Traces: Kineto's and our own exports as JSON, operations of a job as Parquet, dumps of the Flight Recorder, a status of NCCL.
+"""Traces: Kineto's and our own exports as JSON, packets of Perfetto, operations of a job as Parquet, dumps of the Flight Recorder, a status of NCCL.
 
 Real samples are cut to a size that can be read thousands of times.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
 from collector.format import carried
 from collector.format.schema.errors import TraceError
@@ -28,6 +29,7 @@ from tests.fuzz.frame import Case, HarmError
 from tests.fuzz.mutations import ODD_VALUES, Mutation, cut, drop, flip, insert, repeat, spoil_bytes, spoil_json
 from tests.fuzz.tables import mutate_table
 from tests.support.dumps import make_dump, make_entry
+from tests.support.packets import ON_GPU, Converter
 from tests.support.pieces import KeptPool, tell
 from tests.support.status import make_communicator, make_missing, make_rank, make_status
 from tests.support.traces import CARRIED as SAMPLES_CARRIED
@@ -116,12 +118,49 @@ MUTATIONS: tuple[Mutation, ...] = (
 )
 
 
+def _pack(trace: Trace) -> bytes:
+    """Return a trace as packets in the layout of torch: its GPU's work apart."""
+    made = Converter(trace)
+    on_gpu = [event for event in made.slices if event.get("cat") in ON_GPU]
+    made.write_afterwards([event for event in made.slices if event not in on_gpu])
+    made.write_stages(on_gpu)
+    made.write_instants()
+    content: bytes = made.writer.trace.SerializeToString()
+    return content
+
+
+def _distort_packets(chance: random.Random, content: bytes) -> bytes:
+    """Change fields of packets, their order and their number, so that they are still packets."""
+    trace = protos.Trace.FromString(content)
+    packets = list(trace.packet)
+    for _ in range(chance.randint(1, 12)):
+        packet = chance.choice(packets)
+        number = chance.choice((0, 1, 5, 6, 64, 100, 101, 1 << 31, 1 << 62, (1 << 64) - 1))
+        place: list[Any] = [packet, *(value for field, value in packet.ListFields() if field.message_type)]
+        fields = [
+            (message, field)
+            for message in place
+            if hasattr(message, "DESCRIPTOR")
+            for field in message.DESCRIPTOR.fields
+            if field.cpp_type == field.CPPTYPE_UINT64 and not field.is_repeated
+        ]
+        message, field = chance.choice(fields)
+        setattr(message, field.name, number)
+        packet.sequence_flags = chance.choice((0, 1, 2))
+    if chance.random() < 0.3:
+        at = chance.randrange(len(packets))
+        packets = packets[at:] + packets[: chance.randrange(len(packets))]
+    made: bytes = protos.Trace(packet=packets).SerializeToString()
+    return made
+
+
 def _make_seeds() -> dict[str, list[bytes]]:
     traces = load_seeds()
     dump = make_dump([make_entry(number) for number in range(1, 6)])
     return {
         "t.json": traces,
         "own.json": [trace for trace in traces if trace.startswith(carried.START)],
+        "t.pftrace": [_pack(json.loads(trace)) for trace in traces if not trace.startswith((b"[", carried.START))],
         "job.parquet": [JOB.read_bytes()],
         "trace_rank_0": [pickle.dumps(dump, protocol=2), pickle.dumps(dump, protocol=4)],
         "trace_rank_1.json": [json.dumps(dump).encode()],
@@ -147,9 +186,11 @@ class Traces:
         seed = chance.choice(self._seeds[name])
         if name == "job.parquet" and chance.random() < 0.7:
             return Case(name, mutate_table(chance, self._job))
+        if name == "t.pftrace" and chance.random() < 0.7:
+            return Case(name, _distort_packets(chance, seed))
         if name in ("trace_rank_1.json", "ras.json"):
             return Case(name, spoil_json(chance, seed))
-        if name in ("job.parquet", "trace_rank_0"):
+        if name in ("job.parquet", "trace_rank_0", "t.pftrace"):
             return Case(name, spoil_bytes(chance, seed))
         return Case(name, mutate(chance, seed))
 

@@ -49,8 +49,9 @@ _TABLES_AT_ONCE = 2
 """The table `slices` takes as long as all other tables together."""
 
 
-def read_events(path: Path, options: ReadOptions) -> TraceTables | None:
-    source = Source(path, options.on_progress, options.limits)
+def read_events(path: Path, options: ReadOptions, source: Source | None = None) -> TraceTables | None:
+    """Read the text of a Kineto trace: that of `source`, by default the file at the path."""
+    source = source or Source(path, options.on_progress, options.limits)
     stream = EventStream(source, _choose_ahead(source, options.helpers))
     log = Log(scratch=Scratch(options.scratch))
     with explain_failure(path, lambda: f"at byte {stream.offset:,}"):
