@@ -136,7 +136,9 @@ def _describe_slow(verdict: Slow, noun: str, figures: Mapping[str, object]) -> s
         case = "slow_phase_of_several" if verdict.also_slow else "slow_phase"
         said.append(say("ranks", case, latest=latest, phase=_name_cause(latest.phase)))
     if stretch is not None:
-        said.append(say("ranks", "slow_up_to" if stretch.is_from_start else "slow_from", stretch=stretch, noun=noun))
+        cases = ("slow_up_to", "slow_up_to_between") if stretch.is_from_start else ("slow_from", "slow_from_between")
+        change = cases[0 if stretch.is_exact else 1]
+        said.append(say("ranks", change, stretch=stretch, noun=noun))
     return " ".join(said)
 
 

@@ -192,14 +192,22 @@ class Unsure(_NamesNobody):
 
 @dataclass(frozen=True)
 class Stretch:
-    """The steps from `first` to `last`, in which a rank is late by `late_ns` per step on average. In all other steps
-    this rank is in time. If `is_from_start`, it is late in the first part of the run; otherwise it is late in the
-    last part."""
+    """The steps from `first` to `last`, in which a rank is usually late by `late_ns`. In all other steps this rank is
+    in time. If `is_from_start`, it is late in the first part of the run; otherwise it is late in the last part.
+
+    `in_time` is the judged step next to the stretch: the change lies between both, because steps beside the reading of
+    a detailed window are not judged."""
 
     first: int
     last: int
     late_ns: float
     is_from_start: bool
+    in_time: int
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every step around the change was judged."""
+        return self.in_time in (self.first - 1, self.last + 1)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ PARTS: Mapping[str, str] = {
     "Cause": "name excess_ns share_frac",
     "Garbage": "pause_ns chance gain_ns",
     "Pause": "rank step waited_ns count steps mean_ns causes",
-    "Stretch": "first last late_ns is_from_start",
+    "Stretch": "first last late_ns is_from_start in_time",
     "Strangers": "ranks others by",
     "Handover": "step before before_ns after after_ns gain_ns",
     "HeavyStage": "stage own_ns others_ns gain_ns",

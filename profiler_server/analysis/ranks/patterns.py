@@ -10,6 +10,7 @@ import numpy as np
 
 from collector.format.intervals import Floats, Ints, Mask
 from collector.format.phases import BACKWARD, COMMUNICATION, FORWARD, PHASE_NAMES, PHASE_PLACES
+from profiler_server.analysis.change_points import rank_values
 from profiler_server.analysis.ranks.lateness import Lateness
 from profiler_server.analysis.ranks.together import StepsTogether
 from profiler_server.diagnosis.limits import stragglers as limits
@@ -174,31 +175,41 @@ def find_stretch(steps: Ints, against_ns: Floats, step_ns: float) -> Stretch | N
     """Return the steps in which a rank is late, if its lateness begins or ends within the run; None without a clear
     begin or end.
 
-    `against_ns` is the rank's lateness relative to the other ranks in each step. The steps are divided at the point
-    with the largest sum of squares between both sides (Scott and Knott, 1974).
+    `against_ns` is the rank's lateness relative to the other ranks in each step. The steps are divided where the change
+    is most likely: the likelihood follows from the sum of squares within both sides, and a change is as likely at each
+    step, judged or not. The squares are those of the positions of the values when sorted, because on a busy host single
+    steps are late by many times the difference between both sides.
     """
     count, least = len(steps), limits.LEAST_MEETINGS
     if count < 2 * least:
         return None
     cuts = np.arange(least, count - least + 1)
-    until = np.cumsum(against_ns)
+    places = rank_values(against_ns)
+    until = np.cumsum(places)
     before = until[cuts - 1] / cuts
     after = (until[-1] - until[cuts - 1]) / (count - cuts)
-    best = int(np.argmax((after - before) ** 2 * cuts * (count - cuts)))
+    within = ((places - places.mean()) ** 2).sum() - (after - before) ** 2 * cuts * (count - cuts) / count
+    best = int(np.argmax(np.log(steps[cuts] - steps[cuts - 1]) - count / 2 * np.log(np.maximum(within, 1.0))))
     cut = int(cuts[best])
     is_from_start = bool(before[best] > after[best])
     quiet, late = slice(None, cut), slice(cut, None)
     if is_from_start:
         quiet, late = late, quiet
-    quiet_ns, late_ns = float(against_ns[quiet].mean()), float(against_ns[late].mean())
+    quiet_ns, late_ns = _average_middle(against_ns[quiet]), _average_middle(against_ns[late])
     middle_ns = (quiet_ns + late_ns) / 2
     clear_frac = min((against_ns[late] > middle_ns).mean(), (against_ns[quiet] < middle_ns).mean())
     if quiet_ns >= BEHIND_FRAC * step_ns or late_ns < limits.LARGE_WAIT_FRAC * step_ns:
         return None
     if clear_frac < limits.CLEAR_FRAC:
         return None
-    inside = steps[late]
-    return Stretch(int(inside[0]), int(inside[-1]), late_ns, is_from_start)
+    inside, beside = steps[late], steps[quiet]
+    return Stretch(int(inside[0]), int(inside[-1]), late_ns, is_from_start, int(beside[0 if is_from_start else -1]))
+
+
+def _average_middle(values: Floats) -> float:
+    """Return the mean of the middle half of the values."""
+    quarter = len(values) // 4
+    return float(np.sort(values)[quarter : len(values) - quarter].mean())
 
 
 def find_turns(

@@ -15,6 +15,7 @@ from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_own
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
 from profiler_server.facts.job import Alike, Handover, RankVerdict, Slow, Turns
+from profiler_server.format import say
 from profiler_server.report.brief import write_brief
 from tests.support.machines import build_edited
 from tests.support.must import must
@@ -80,6 +81,45 @@ def test_a_rank_that_is_slow_throughout_has_no_part(noise: float) -> None:
     random = np.random.default_rng(7)
     against = 40.0 + 40.0 * noise * random.standard_normal((500, STEPS))
     assert not any(find_stretch(np.arange(STEPS), row * MS, 100.0 * MS) for row in against)
+
+
+@pytest.mark.parametrize("is_from_start", [True, False])
+def test_single_steps_that_are_late_by_far_more_do_not_hide_since_when_a_rank_is_slow(is_from_start: bool) -> None:
+    """On a busy host some steps are late, or early, by many times the difference."""
+    random = np.random.default_rng(7)
+    for _ in range(20):
+        against = 3.0 * random.standard_normal(STEPS)
+        against[slice(None, 60) if is_from_start else slice(60, None)] += 25.0
+        against[10::20] += 400.0 * random.choice([-1.0, 1.0], len(against[10::20]))
+        found = find_stretch(np.arange(1, STEPS + 1), against * MS, 60.0 * MS)
+        assert found is not None
+        assert found.is_from_start == is_from_start
+        assert found.late_ns == pytest.approx(25 * MS, rel=0.15)
+        assert abs((found.last if is_from_start else found.first - 1) - 60) <= 2
+
+
+@pytest.mark.parametrize(
+    ("is_from_start", "words"),
+    [
+        (False, "From a step after 40, at the latest from 81 on, it is late by 40."),
+        (True, "Up to a step before 81, at least up to 40, it was late by 40."),
+    ],
+)
+def test_a_change_between_steps_that_were_not_judged_is_given_with_both_sides(is_from_start: bool, words: str) -> None:
+    """Steps beside the reading of a detailed window are not judged. An even step at their edge moves nothing."""
+    steps = np.concatenate([np.arange(1, 41), np.arange(81, 121)])
+    against = np.where((steps > 40) ^ is_from_start, 40.0, 0.0) + 0.1 * (steps % 3)
+    for middle in (40, 81):
+        found = find_stretch(steps, np.where(steps == middle, 20.0, against) * MS, 100.0 * MS)
+        assert found is not None
+        assert (found.last, found.in_time) == ((40, 81) if is_from_start else (120, 40))
+        assert (found.first, found.is_exact) == (1 if is_from_start else 81, False)
+    exact = find_stretch(np.arange(1, 81), against * MS, 100.0 * MS)
+    assert exact is not None
+    assert exact.is_exact
+    assert found is not None
+    text = say("ranks", "slow_up_to_between" if is_from_start else "slow_from_between", stretch=found, noun="step")
+    assert text.startswith(words)
 
 
 @pytest.mark.parametrize(("ranks", "at"), [(2, 60), (3, 40)])
