@@ -20,6 +20,7 @@ from profiler_server.store.traces import find_free_name, name_run
 from profiler_server.web.uploads.imports import UPLOAD_FOLDER
 from tests.support.asking import Asker, wait_for_import
 from tests.support.dumps import make_dump, make_entry
+from tests.support.packets import Converter
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import build_trace, training_steps
 
@@ -62,6 +63,18 @@ def test_several_files_are_the_ranks_of_one_run(asker: Asker, tmp_path: Path) ->
     job = wait_for_import(asker, _send(asker, _encode(("rank0.json", TRACE), ("rank1.json", TRACE))))
     assert job["run_id"] == "rank0"
     assert _list(tmp_path / "rank0/profiler") == ["rank_0", "rank_1", "run.json"]
+
+
+def test_traces_of_perfetto_are_the_ranks_of_one_run(asker: Asker, tmp_path: Path) -> None:
+    made = Converter(json.loads(TRACE))
+    made.write_live(made.slices)
+    packets = made.writer.trace.SerializeToString()
+    files = ("rank0.pftrace", packets), ("rank1.pftrace.gz", gzip.compress(packets))
+    job = wait_for_import(asker, _send(asker, _encode(*files)))
+    assert (job["state"], job["run_id"]) == ("done", "rank0")
+    run = open_run(tmp_path / "rank0")
+    kinds = [run.rank(rank).table("steps").column("kind").to_pylist() for rank in run.ranks]
+    assert [kind.count("train") for kind in kinds] == [3, 3]
 
 
 def test_what_the_command_takes_the_page_takes(asker: Asker, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ class Converter:
     def _find_sequence(self, number: int) -> Sequence:
         found = self._sequences.get(number)
         if found is None:
-            self._budget.take(0)
+            self._budget.take()
             found = self._sequences[number] = Sequence(len(self._sequences), self._budget)
         return found
 

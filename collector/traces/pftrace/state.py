@@ -11,9 +11,9 @@ import msgspec
 from collector.traces.pftrace.wire import WireError, read_fields, to_signed
 
 Id = int | str
-MOST_DEFINED_BYTES = 96 << 20
+MOST_DEFINED_BYTES = 256 << 20
 """The size of all names, tracks and sequences that are in use at a time."""
-_ENTRY_BYTES = 200
+_ENTRY_BYTES = 300
 _LONGEST_NAME, _LONGEST_THREAD = 1 << 16, 1 << 8
 _BOOT_TIME, _REAL_TIME, _OWN_CLOCKS, _GLOBAL_CLOCKS = 6, 1, 64, 128
 _MOST_CLOCKS = 1 << 10
@@ -43,8 +43,7 @@ class Budget:
 
     left_bytes: int = MOST_DEFINED_BYTES
 
-    def take(self, size: int) -> int:
-        size += _ENTRY_BYTES
+    def take(self, size: int = _ENTRY_BYTES) -> int:
         self.left_bytes -= size
         if self.left_bytes < 0:
             raise WireError(f"its names and tracks take more than {MOST_DEFINED_BYTES >> 20} MiB")
@@ -124,7 +123,7 @@ class Sequence:
         self.spelled.clear()
         for key, content in read_fields(data):
             if (read := _INTERNED.get(key)) is not None:
-                self._used_bytes += self.budget.take(len(content))
+                self._used_bytes += self.budget.take(_ENTRY_BYTES + len(content))
                 parts = dict(read_fields(content))
                 self.interned.setdefault(key, {})[parts.get(_IID, 0)] = read(parts)
 
@@ -177,7 +176,7 @@ class Clocks:
         return sequence.clocks if number < _GLOBAL_CLOCKS else self._others
 
 
-@dataclass
+@dataclass(slots=True)
 class Track:
     """A row of a timeline. `process` and `thread` are None where the row has none of its own."""
 
@@ -212,7 +211,7 @@ class Tracks:
         """Return the track of a uuid or another key, a new one if there is none."""
         track = self._by_key.get(key)
         if track is None:
-            self._budget.take(0)
+            self._budget.take()
             track = self._by_key[key] = Track(len(self.listed))
             self.listed.append(track)
         return track

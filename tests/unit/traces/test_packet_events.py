@@ -233,11 +233,12 @@ def test_packed_packets_are_read(tmp_path: Path) -> None:
 
 
 def test_work_of_gpus_as_torch_writes_it(tmp_path: Path) -> None:
-    """A kernel named by number, in a field that Perfetto's own protos do not have; a copy; a range on a stream."""
+    """A kernel and an argument named by number, in fields that Perfetto's own protos do not have; a copy; a range on a stream."""
     writer, track = _start()
     _slice(writer, track, (0, 100), _named("cudaLaunchKernel", "cuda_runtime", cbid=211, correlation=5))
     kernel = b"\x08\x0b" + b"\x1a\x04gemm"
-    interned = b"\xc2\x3e" + bytes([len(kernel)]) + kernel
+    argument = b"\x08\x0c" + b"\x12\x14registers_per_thread"
+    interned = b"\xc2\x3e" + bytes([len(kernel)]) + kernel + b"\xca\x3e" + bytes([len(argument)]) + argument
     packet = b"\x50\x01" + b"\x62" + bytes([len(interned)]) + interned
     more = b"\x0a" + bytes([len(packet)]) + packet
     rest = PacketWriter()
@@ -261,7 +262,7 @@ def test_work_of_gpus_as_torch_writes_it(tmp_path: Path) -> None:
         else:
             work.kernel_iid = 11
             work.launch.grid_size.x, work.launch.workgroup_size.x = 4, 128
-            work.launch.args.add(name="registers_per_thread", uint_value=32)
+            work.launch.args.add(name_iid=12, uint_value=32)
     read = _read(tmp_path, writer, more + rest.trace.SerializeToString())
     assert set(_spans(read)) == {
         ("cudaLaunchKernel", 0, 100),
