@@ -31,7 +31,7 @@ TRIGGERS = ("option", "control", "outlier", "starvation", "drift", "lines")
 """The triggers of a window: the option, control.json, an event that the sidecar found in the steps, or lines of the
 user's code that the previous window does not hold. New triggers are added at the end, because the index is the
 trigger's code in an order."""
-SOURCES = ("collector", "kineto", "export", "job_operations", "flight_recorder", "nccl_ras")
+SOURCES = ("collector", "kineto", "perfetto", "export", "job_operations", "flight_recorder", "nccl_ras")
 """The sources of a run: a recording, or a format of traces. A redacted run shows no other source."""
 SIGNALS = (
     *("backward", "calls", "communication", "compiles", "data_pipeline", "device_time", "ending", "environment"),

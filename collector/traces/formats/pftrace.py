@@ -20,4 +20,4 @@ def read(path: Path, options: ReadOptions) -> TraceTables | None:
     return read_events(path, options, PftraceSource(path, options))
 
 
-FORMAT = TraceFormat("Perfetto protobuf", "kineto", _SUFFIXES, 2, read)
+FORMAT = TraceFormat("Perfetto protobuf", "perfetto", _SUFFIXES, 2, read)

@@ -90,6 +90,7 @@ def test_report_of_packets_is_that_of_the_json(tmp_path: Path) -> None:
     for kind, path in zip(("packets", "text"), write_both(tmp_path, trace, "torch"), strict=True):
         path = path.rename(tmp_path / f"{kind}{path.suffix}")
         report = build_report(import_trace(path, tmp_path / "runs" / kind, name="t"))
+        assert report["run"].pop("source") == ("perfetto" if kind == "packets" else "kineto")
         told.append(json.loads(json.dumps(report, default=str).replace(path.name, "t")))
     assert told[0] == told[1]
 
