@@ -19,7 +19,7 @@ from collector.format.steps import summarize_phases
 from profiler_server.analysis import change_points
 from profiler_server.analysis.compare import comparison, gate, run_statistics
 from profiler_server.analysis.memory import memory
-from profiler_server.analysis.ranks import ends
+from profiler_server.analysis.ranks import ends, shortage
 from profiler_server.analysis.steps import requests
 from profiler_server.diagnosis import outcome, tried
 from profiler_server.facts import job, loading, machine, pipeline, ranks, results, start_up, useful
@@ -48,7 +48,7 @@ def test_report_has_the_keys_that_others_rely_on(name: str, tmp_path: Path) -> N
 
 
 def test_every_key_of_the_schema_is_a_field_of_its_part() -> None:
-    facts = (ends, results, machine, pipeline, facts_steps, job, loading, ranks, requests, start_up, useful)
+    facts = (ends, shortage, results, machine, pipeline, facts_steps, job, loading, ranks, requests, start_up, useful)
     sources = (steps, manifest, change_points, comparison, gate, run_statistics, memory, outcome, tried, *facts)
     found = [part for module in sources for part in vars(module).values() if dataclasses.is_dataclass(part)]
     parts_of = {part.__name__: part for part in found if isinstance(part, type) and part.__name__ in schema.PARTS}
