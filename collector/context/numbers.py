@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,13 +10,27 @@ if TYPE_CHECKING:
 
 
 def view_numbers(tensor: Any) -> npt.NDArray[Any] | None:
-    """Return the numbers of a tensor without a copy; None if this is not possible."""
+    """Return the numbers of a tensor without a copy; None if this is not possible.
+
+    `Tensor.numpy()` would forbid for ever to resize the tensor's memory, as FSDP does with gathered parameters, so the
+    numbers are read through DLPack.
+    """
     if tensor.device.type != "cpu" or str(tensor.layout) != "torch.strided" or str(tensor.dtype) == "torch.bfloat16":
         return None
-    if not tensor.numel() or tensor.is_conj() or tensor.is_neg():
+    if not tensor.numel() or tensor.is_conj() or tensor.is_neg() or _is_freed(tensor):
         return None
-    array: npt.NDArray[Any] = (tensor.detach() if tensor.requires_grad else tensor).numpy()
-    return array
+    import numpy as np
+
+    with suppress(BufferError, RuntimeError, TypeError):  # a type of numbers that NumPy does not know
+        array: npt.NDArray[Any] = np.from_dlpack(tensor.detach() if tensor.requires_grad else tensor)
+        return array
+    return None
+
+
+def _is_freed(tensor: Any) -> bool:
+    """Return whether the memory of a tensor is smaller than its numbers: it was freed to be filled again later."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return bool((tensor.storage_offset() + last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes())
 
 
 def take_some(array: npt.NDArray[Any], most: int) -> npt.NDArray[Any]:

@@ -14,6 +14,7 @@ SAMPLE = (
     ("plain", "Ctrl-C", "run"),
     ("plain", "window being written, sys.exit", "run"),
     ("plain", "out of memory", "script"),
+    ("fsdp2", "out of memory", "script"),
     ("workers", "exception in evaluation", "run"),
     ("threads", "window open", "script"),
     ("fork", "os._exit", "run"),

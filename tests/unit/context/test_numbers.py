@@ -46,3 +46,19 @@ def test_some_numbers_are_spread_over_all() -> None:
     assert 60 <= len(some) <= 64
     assert some[-1] > 9_000
     assert len({int(each) % 100 for each in some}) > 30
+
+
+def test_a_tensor_that_was_read_can_still_be_resized_and_freed() -> None:
+    tensor = torch.arange(12.0).reshape(3, 4)
+    view = view_numbers(tensor.t()[1:])
+    assert view is not None
+    assert view.tolist() == tensor.t()[1:].tolist()
+    del view
+    tensor.untyped_storage().resize_(0)
+    assert view_numbers(tensor) is None
+    tensor.untyped_storage().resize_(48)
+    assert view_numbers(tensor) is not None
+
+
+def test_numbers_of_a_type_that_numpy_lacks_are_not_read() -> None:
+    assert view_numbers(torch.zeros(3).to(torch.float8_e4m3fn)) is None
