@@ -172,7 +172,7 @@ def _count_before(optimizer: Any) -> int | None:
 
 def _read_count(count: Any) -> int | None:
     if type(count) is torch.Tensor:  # to read a distributed tensor would be a collective
-        if count.numel() != 1 or (count.is_cuda and torch.cuda.is_current_stream_capturing()):
+        if count.numel() != 1 or not count.is_cpu:  # to read one of a device would wait for it
             return None
         count = count.item()
     return int(count) if type(count) in (int, float) else None
