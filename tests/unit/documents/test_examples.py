@@ -20,6 +20,7 @@ OWN_TESTS = {
     "faster": "tests/unit/documents/test_tutorial.py",
     "flame-graphs": "tests/web/test_door_documents.py",
     "one-file": "tests/web/test_door_documents.py",
+    "out-of-memory": "tests/unit/launch/test_memory_document.py",
 }
 """Pages whose examples other tests run, with the place of these."""
 SCRIPT = """
