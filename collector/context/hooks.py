@@ -132,15 +132,19 @@ class ImportWatch:
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Find the watched module through the other finders, so that `then` follows its execution. Return None for
-        other modules."""
+        other modules.
+
+        The watch goes on until the module is executed: libraries only ask whether torch is there, and import it later.
+        """
         if name != self.name:
             return None
         self.stop()
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
             sys.meta_path.insert(0, self)
-            return spec
-        self._follow(spec.loader)
+        if spec is not None and spec.loader is not None:
+            self._follow(spec.loader)
         return spec
 
     def _follow(self, loader: Any) -> None:
@@ -149,11 +153,19 @@ class ImportWatch:
         @uncounted
         def execute_then(module: ModuleType) -> None:
             vars(loader).pop("exec_module", None)  # set below, maybe by several watches: the loader is as it was
+            is_first = self.is_waiting
+            self.stop()
             began = time_ns()
-            with unseen:
-                execute(module)
-            self.span_unix_ns = began, time_ns()
-            self._then()
+            try:
+                with unseen:
+                    execute(module)
+            except BaseException:
+                if is_first:
+                    sys.meta_path.insert(0, self)  # the script may import it again
+                raise
+            if is_first:
+                self.span_unix_ns = began, time_ns()
+                self._then()
 
         loader.exec_module = execute_then
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from collector import Profiler
 from collector.context.hooks import ImportWatch
 from collector.format.run import open_run
 from collector.session import start_up
+from tests.support.must import must
 
 _TELL = "import json, time; from collector.session.start_up import describe_start; print(json.dumps(describe_start(time.time_ns())))"
 _ROOT = Path(start_up.__file__).parents[2]
@@ -86,3 +88,25 @@ def test_the_watch_of_an_import_knows_how_long_it_took(tmp_path: Path, monkeypat
     monkeypatch.delitem(sys.modules, "slow_to_import")
     ((began, ended),) = spans
     assert ended - began >= 50_000_000
+
+
+def test_a_module_is_followed_that_others_only_asked_for_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Libraries such as datasets and transformers ask whether torch can be found, long before anything imports it."""
+    (tmp_path / "asked_for.py").write_text("import os; assert os.environ.get('ASKED_FOR'), 'not yet'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    calls: list[int] = []
+    watch = ImportWatch("asked_for", lambda: calls.append(1))
+    monkeypatch.setattr(sys, "meta_path", [watch, *sys.meta_path])
+    for _ in range(2):
+        assert importlib.util.find_spec("asked_for") is not None
+    early = must(importlib.util.find_spec("asked_for"))
+    with pytest.raises(AssertionError, match="not yet"):
+        importlib.import_module("asked_for")
+    assert (calls, watch.is_waiting) == ([], True)
+    monkeypatch.setenv("ASKED_FOR", "1")
+    module = importlib.import_module("asked_for")
+    must(early.loader).exec_module(module)
+    monkeypatch.delitem(sys.modules, "asked_for")
+    assert (calls, watch.is_waiting) == ([1], False)
