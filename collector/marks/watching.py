@@ -125,6 +125,10 @@ class Watched(Generic[T]):
                 return iter(self._iterable)
             return trainer.iterate(self._iterable, self._name)
 
+    def __aiter__(self) -> _Awaited:
+        with unseen:
+            return _Awaited(type(self._iterable).__aiter__(self._iterable))  # type: ignore[attr-defined]
+
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type]
 
@@ -135,10 +139,35 @@ class Watched(Generic[T]):
         return getattr(self._iterable, name)
 
 
+class _Awaited:
+    """Items of the user's asynchronous iterable. On the training thread, the time until each comes is recorded."""
+
+    def __init__(self, items: Any) -> None:
+        self._items = items
+
+    def __aiter__(self) -> _Awaited:
+        return self
+
+    async def __anext__(self) -> Any:
+        outlet = outlets.current
+        trainer = outlet.trainer if outlet is not None and outlet.is_training_thread else None
+        if trainer is not None:
+            trainer.read_starts()
+        try:
+            return await self._items.__anext__()
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        finally:
+            if trainer is not None:
+                trainer.read_ends()
+
+
 def watch(iterable: Iterable[T], name: str = "") -> Watched[T]:
     """Watch training input that is no DataLoader: the time until each item arrives is data wait.
 
-    The returned iterable yields the same items. A generator, an iterator or any iterable will do. `name` is the name on
+    The returned iterable yields the same items. A generator, an iterator or any iterable will do, for `async for` too:
+    of that, only the time is recorded. `name` is the name on
     the pages; the default is the name of the generator's function or of the class. Start the iteration while the run is
     recorded, on the training thread. A DataLoader needs no `watch`, not even inside the iterable if it runs on that
     thread. Raise UsageError if the argument is not iterable, or the name is no text.
@@ -148,7 +177,7 @@ def watch(iterable: Iterable[T], name: str = "") -> Watched[T]:
     """
     if not isinstance(name, str):
         raise UsageError(f"watch() takes the name of the input as text, not {name!r}")
-    if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):
+    if not any(hasattr(type(iterable), name) for name in ("__iter__", "__getitem__", "__aiter__")):
         raise UsageError(f"watch() takes something to iterate over, not {type(iterable).__name__}")
     return Watched(iterable, name or str(getattr(iterable, "__qualname__", type(iterable).__qualname__)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import sys
 import threading
@@ -88,6 +89,24 @@ def test_a_watched_iterable_is_one_loader_of_the_run(tmp_path: Path) -> None:
         ("read_batches", True, None),
         ("frames", True, BATCHES),
     ]
+
+
+def test_waiting_for_an_asynchronous_iterable_is_data_wait(tmp_path: Path) -> None:
+    async def stream() -> Any:
+        for batch in read_batches():
+            await asyncio.sleep(READ_NS / 1e9)
+            yield batch
+
+    async def loop() -> None:
+        model = shapes.Net()
+        optimizer = shapes.sgd(model)
+        async for batch in collector.watch(stream()):
+            shapes.train_on(model, optimizer, [batch])
+
+    recorded = record(tmp_path, lambda: asyncio.run(loop()))
+    assert_sound(recorded)
+    assert recorded.kinds == {"train": BATCHES}
+    assert min(recorded.count("data_wait_ns")[1:]) >= 2 * READ_NS
 
 
 def test_a_data_loader_inside_of_a_watched_iterable_keeps_its_batches(tmp_path: Path) -> None:
