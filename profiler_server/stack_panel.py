@@ -24,6 +24,7 @@ _STAGE_LABELS: Mapping[str, str] = {
     "collate": "Collate",
     "fetch": "Read and transform",
     "threads": "Other threads",
+    "beside": "Other threads while the recorded one stands still",
 }
 _LONGEST_NAME = 80
 _LEAST_FRAC = 0.01

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 STAGES = ("read", "transform", "collate", "send", "pin", "h2d", "step")
 """The stages of a DataLoader in a batch's order; the index is the stage's code in the log of stages."""
-STACK_STAGES = ("read", "transform", "collate", "fetch", "send", "wait", "threads")
+STACK_STAGES = ("read", "transform", "collate", "fetch", "send", "wait", "threads", "beside")
 """The stages of batch preparation in stacks. `fetch` is read or transform if samples were not timed one by one; `threads`
-is the work of other threads of the training process while the training thread waits for a thread."""
+is the work of other threads of the training process while the training thread waits for a thread, `beside` while it
+stands still elsewhere."""
 STAGE_KINDS = ("work", "input_wait", "output_wait", "setup", "cleanup")
 WORKER_QUEUE, PIN_QUEUE = QUEUES = ("worker_queue", "pin_queue")
 """The queues of a DataLoader in a batch's order."""

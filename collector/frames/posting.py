@@ -15,8 +15,9 @@ from collector.format.schema.writing import replace_text
 
 PREFIX, SUFFIX = "frames-", ".json"
 TRAINER = -1
-BESIDE = -2
-"""The number, in place of a worker's, of another thread of the training process."""
+BESIDE, AGAINST = -2, -3
+"""The numbers, in place of a worker's, of another thread of the training process: while the training thread waits for a
+thread, and while it stands still elsewhere, maybe for the interpreter."""
 _SET_PTRACER = 0x59616D61
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from collector.edge import UNCOUNTED, Edge
 from collector.frames.discovery import list_natives
 from collector.frames.offers import Offers
-from collector.frames.posting import BESIDE, TRAINER, Post
+from collector.frames.posting import AGAINST, BESIDE, TRAINER, Post
 from collector.frames.reading import Code, Place, StackReader
 from collector.frames.threads import Seen, Threads
 from collector.ring.windows import NO_WINDOW, WINDOW_OPEN
@@ -194,7 +194,7 @@ _log = logging.getLogger("stepscope")
 
 
 class Sample(NamedTuple):
-    """One sampled stack. `at_ns` is a perf_counter_ns reading, `replica` the number of a worker, TRAINER or BESIDE,
+    """One sampled stack. `at_ns` is a perf_counter_ns reading, `replica` the number of a worker, TRAINER, BESIDE or AGAINST,
     `loader` the worker's loader (negative for none), `stack` a number of the StackBook.
 
     `is_dense` means that the sample was taken in a detailed window. `seen` is the state of the process's threads at
@@ -344,22 +344,24 @@ class StackSampler:
             number = self._book.number(reader, places)
             if number != NOT_THEIRS:
                 self._samples.append(Sample(at_ns, post.replica, post.loader, number, is_dense, seen))
-                if threads is not None and self._book[number].waits:
-                    self._sample_beside(at_ns, post, reader, threads)
+                if threads is not None and (seen is None or (seen.asleep and seen.running)):
+                    replica = BESIDE if self._book[number].waits else AGAINST
+                    self._sample_beside(Sample(at_ns, replica, post.loader, number), post, reader, threads)
         return True
 
-    def _sample_beside(self, at_ns: int, post: Post, reader: StackReader, threads: Threads) -> None:
-        """Sample one of the threads that run Python while the training thread waits for a thread."""
+    def _sample_beside(self, sample: Sample, post: Post, reader: StackReader, threads: Threads) -> None:
+        """Sample one of the threads that run Python while the training thread stands still; `sample` lacks its stack."""
         if threads.is_running(post.native):
             return
         natives = list_natives(reader.memory, reader.shift)
-        running = [state for native, state in natives.items() if threads.is_running(native)]
+        others = ((native, state) for native, state in natives.items() if native != post.native)
+        running = [state for native, state in others if threads.is_running(native)]
         state = random.choice(running) if running else 0
         # The stack of a thread that runs often changes while it is read.
         places = next(filter(None, (reader.read(state) for _ in range(_TRIES))), None) if state else None
         number = self._book.number(reader, places) if places else NOT_THEIRS
         if number != NOT_THEIRS and not self._book[number].is_ours and not self._book[number].waits:
-            self._samples.append(Sample(at_ns, BESIDE, post.loader, number))
+            self._samples.append(sample._replace(stack=number))
 
 
 def _stay_behind() -> None:

@@ -246,7 +246,8 @@ class Case:
             return False
         asking = sum(frac for text, frac in lines.through_fracs.items() if text[:4] == "for " and text[-1] == ":")
         threads = sum(spot.phases.get(THREADS, 0.0) for spot in lines.hotspots)
-        return asking + threads >= 0.5 * self.steps.share(*OUTSIDE)
+        outside = self.steps.share(*OUTSIDE)  # what no line of the user's calls may be a library's thread
+        return asking + threads >= 0.25 * outside and asking + threads + lines.foreign_frac >= 0.5 * outside
 
     @property
     def shows_no_workers(self) -> bool:

@@ -66,7 +66,11 @@ def _list_samples(rank: RankRun) -> Iterator[Sample]:
         elif not row.is_trainer and row.stage is not None:
             labels.update({"loader": str(row.loader)} if row.loader is not None else {})
             stack, _ = cut_worker(stack, row.entry or 0)
-            title = f"workers of loader {row.loader}, {row.stage}" if row.loader is not None else "other threads"
+            title = (
+                f"workers of loader {row.loader}, {row.stage}"
+                if row.loader is not None
+                else f"other threads, {row.stage}"
+            )
         else:
             continue
         if row.stage is not None:

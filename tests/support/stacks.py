@@ -35,10 +35,10 @@ def in_stage(stage: str, samples: int, *frames: str, replica: int = 0) -> dict[s
     return _row(samples, [*MAIN, FETCH, *frames], replica=replica, stage=stage, entry=len(MAIN) + 1, **place)
 
 
-def in_thread(phase: str, samples: int, *frames: str) -> dict[str, Any]:
+def in_thread(phase: str, samples: int, *frames: str, stage: str = "threads") -> dict[str, Any]:
     """Return a row: another thread of the training process, while the training thread was in a phase."""
-    begin = "Thread.run (/usr/lib/python3.11/threading.py:982)"
-    return {**_row(samples, [begin, *frames], kind="train", phase=phase, stage="threads"), "replica": -2, "entry": 1}
+    begin, replica = "Thread.run (/usr/lib/python3.11/threading.py:982)", -2 if stage == "threads" else -3
+    return {**_row(samples, [begin, *frames], kind="train", phase=phase, stage=stage), "replica": replica, "entry": 1}
 
 
 def write_stacks(run: Path, rows: Sequence[dict[str, Any]], start_ns: int = 10**12) -> Path:

@@ -16,7 +16,7 @@ from collector.format.parts import build_table_from_rows
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.layout import events_path
 from collector.frames.offers import Family, ForeignError, Offers
-from collector.frames.posting import BESIDE, TRAINER
+from collector.frames.posting import AGAINST, BESIDE, TRAINER
 from collector.hangs.live import read_threshold_ns
 from collector.notes import WORDS_FILE, read_notes
 from collector.ring.clock import Clock
@@ -192,7 +192,7 @@ class StacksAssembler(Assembler):
             self._add(Filed(sample, None, None))
         for filed in self._filer.take():
             counts = self._in_windows if filed.sample.is_dense else self._in_training
-            (self._beside if filed.sample.replica == BESIDE else counts)[filed.sample.stack] += 1
+            (counts if filed.sample.replica == TRAINER else self._beside)[filed.sample.stack] += 1
             self._add(filed)
 
     def _add(self, filed: Filed) -> None:
@@ -214,7 +214,8 @@ class StacksAssembler(Assembler):
 
     def _spell(self, key: _Key, found: _Sum) -> dict[str, Any]:
         stack = self._book[key.stack]
-        stage, entry = ("threads", stack.begins) if key.replica == BESIDE else (stack.stage, stack.entry)
+        thread = {BESIDE: "threads", AGAINST: "beside"}.get(key.replica)
+        stage, entry = (thread, stack.begins) if thread else (stack.stage, stack.entry)
         return {
             "replica": key.replica,
             "loader": key.loader if key.loader >= 0 else None,

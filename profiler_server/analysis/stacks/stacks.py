@@ -67,7 +67,8 @@ class Stacks:
         """
         weights: Counter[tuple[Stack, int]] = Counter()
         for name in names:
-            weights.update(self.find_stage(loader, name))
+            for key, samples in self.find_stage(loader, name).items():
+                weights[_find_innermost(*key) if name in _THREADS else key] += samples
         return Part(names[0], weights.total(), name_stage(weights))
 
     def count_through(self, phase: str, name: str, file: str) -> tuple[int, int]:
@@ -125,6 +126,14 @@ def read_lines(
     )
 
 
+def _find_innermost(stack: Stack, entry: int) -> tuple[Stack, int]:
+    """Return a stack of another thread with the number of frames outside of the user's innermost function: what calls it
+    is the same all the time."""
+    own = (at for at in range(len(stack) - 1, entry, -1) if not (stack[at].package or stack[at].is_comprehension))
+    return stack, next(own, entry)
+
+
+_THREADS = ("threads", "beside")
 _WAITING = frozenset(("poll", "_poll", "select", "wait", "get", "acquire"))
 _MAKING = ("read", "transform", "collate", "fetch")
 
@@ -265,16 +274,14 @@ def _sum_rows(rows: Sequence[tuple[StackRow, int]]) -> Stacks:
             loader = None if row.is_trainer else row.loader
             cut = cut_worker(stack, row.entry or 0)
             stages.setdefault((loader, row.stage), Counter())[cut] += samples
-            if not row.is_trainer and row.phase is not None:
+            if row.stage == "threads" and row.phase is not None:
                 beside.setdefault(row.phase, Counter())[cut[0]] += samples
     ordered = {name: phases[name] for name in PHASE_NAMES if name in phases}
     places = {name: place for place, name in enumerate(STACK_STAGES)}
     keys = sorted((key for key in stages if key[1] in places), key=lambda key: (key[0] or 0, places[key[1]]))
     threads = stages.get((None, "threads"), Counter())
     for key in keys:
-        if (
-            key[0] is None and key[1] != "threads"
-        ):  # the training thread waits in a stage for the threads that do its work
+        if key[0] is None and key[1] not in _THREADS:  # the training thread waits in it for threads that do its work
             left, taken = _hand_over(stages[key], lambda entry: entry[0], threads.total())
             work = {entry: round(samples * taken / threads.total()) for entry, samples in threads.items() if taken}
             stages[key] = Counter(left) + Counter(work)

@@ -9,7 +9,7 @@ from profiler_server.diagnosis.limits import host as limits
 from profiler_server.diagnosis.limits.facts import NOISY_FRAC
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.facts.case import Abstention, Case, Evidence, Finding, Rule, WhatIf
-from profiler_server.words.phrases import STAGES_PAGE, describe
+from profiler_server.words.phrases import FUNCTIONS, STAGES_PAGE, describe, find_dominant, name_parts, say_functions
 
 
 def _judge_noisy_host(case: Case) -> Finding | None:
@@ -70,11 +70,23 @@ def _judge_gil_contention(case: Case) -> Finding | Abstention | None:
     blocked = min(1.0 - known, used, 1.0)
     if blocked < limits.PYTHON_CORES:
         return None  # the recorded thread ran all the time, so the others release the interpreter
-    return Finding(
-        describe(case, "gil_contention", names=_list_names(case), used=used, still_frac=1.0 - known),
+    part = case.stacks.stages[("beside", "threads")] if case.stacks is not None else None
+    function = find_dominant(part)
+    text = describe(
+        case,
+        "gil_contention" if function is None else "gil_contention.named",
+        names=_list_names(case),
+        used=used,
+        still_frac=1.0 - known,
+        functions=say_functions(part, "what they ran meanwhile"),
+        **({} if function is None else name_parts(function)),
+    )
+    found = Finding(
+        text,
         what_if=shorten_step(case, "interpreter", blocked * case.steps.mean_ns, 0.8),
         least_frac=0.4,
     )
+    return found if function is None else replace(found, evidence=(FUNCTIONS,))
 
 
 def _list_names(case: Case) -> str:

@@ -27,7 +27,7 @@ from tests.support.row_edits import (
     stall,
 )
 from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan
-from tests.support.stacks import in_phase, in_stage, library, own
+from tests.support.stacks import in_phase, in_stage, in_thread, library, own
 from tests.support.varying import write_findings
 
 TWO_CORES = {"usable_cores": 2.0, "cpu_count": 2, "torch_threads": 1}
@@ -241,6 +241,11 @@ JUDGED: Mapping[str, Plant] = {
         Plant(plan_of(workers=0), edit=act),
         in_phase("gap", 40, own("World.step", 37)),
         in_phase("gap", 2, own("log", 9)),
+    ),
+    "a thread that computes against the training": on(
+        PLANTED["gil_contention"],
+        in_thread("forward", 80, own("Live.run", 12), own("summarise", 30), stage="beside"),
+        in_thread("forward", 20, own("Live.run", 12), stage="beside"),
     ),
     "a loop that asks for each batch": on(
         Plant(plan_of(workers=0, gap=30.0), edit=unfed, manifest={"facts": ASKING, "loaders": ()}),

@@ -17,7 +17,7 @@ import pytest
 import collector
 from collector.format.schema.layout import events_path
 from collector.frames.offers import Family, Offers, _read_origin
-from collector.frames.posting import BESIDE, TRAINER, post_thread
+from collector.frames.posting import AGAINST, BESIDE, TRAINER, post_thread
 from collector.frames.reading import Code
 from collector.ring.windows import NO_WINDOW, WINDOW_NEAR, WINDOW_OPEN, WindowState
 from collector.ring.words import WINDOW_SLOT, WordLog
@@ -165,7 +165,7 @@ def test_of_a_thread_it_is_known_whether_it_waits_for_another_and_who_began_it(
 
 
 _FED = """
-import os, queue, sys, threading
+import os, queue, sys, threading, time
 from pathlib import Path
 from collector.frames.posting import TRAINER, post_thread
 
@@ -178,21 +178,26 @@ threading.Thread(target=feed, args=(batches,), daemon=True).start()
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 post_thread(Path(sys.argv[1]), TRAINER, -1, os.getppid())
 print(flush=True)
-batches.get(timeout=60)
+if sys.argv[2] == "waits":
+    batches.get(timeout=60)
+time.sleep(60)
 """
 
 
 @on_linux
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="threads do not hold the system's number")
-def test_a_thread_that_computes_while_the_training_waits_for_it_is_sampled(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("training", "replica"), [("waits", BESIDE), ("sleeps", AGAINST)])
+def test_a_thread_that_computes_while_the_training_stands_still_is_sampled(
+    tmp_path: Path, training: str, replica: int
+) -> None:
     script = tmp_path / "fed.py"
     script.write_text(_FED)
-    with subprocess.Popen([sys.executable, script, tmp_path], stdout=subprocess.PIPE) as fed:
+    with subprocess.Popen([sys.executable, script, tmp_path, training], stdout=subprocess.PIPE) as fed:
         assert fed.stdout is not None
         fed.stdout.readline()
         sampler = StackSampler(Offers(tmp_path, _Parent(fed.pid)), book := StackBook(), 64.0)
         sampler.start()
-        found = wait_for(lambda: [sample for sample in sampler.take() if sample.replica == BESIDE])
+        found = wait_for(lambda: [sample for sample in sampler.take() if sample.replica == replica])
         fed.kill()
     sampler.stop()
     stack = book[found[0].stack]

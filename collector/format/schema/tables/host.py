@@ -45,11 +45,13 @@ _RESOURCES = Table(
 _STACKS = Table(
     "stacks",
     "Python stacks, sampled from outside of the process at most 50 times a second of the training thread, and as often of "
-    "all DataLoader workers together: how often each was seen, summed over some time. While the training thread waits for "
-    "a thread, one of the other threads that run Python is sampled too. Of samples in no step there is no row.",
+    "all DataLoader workers together: how often each was seen, summed over some time. While the training thread stands still, "
+    "one of the other threads that run Python is sampled too. Of samples in no step there is no row.",
     (
         Column(
-            "replica", "int32", "Worker number; -1 for the thread that trains, -2 for another thread of its process."
+            "replica",
+            "int32",
+            "Worker number; -1 for the thread that trains, -2 and -3 for another thread of its process.",
         ),
         Column("loader", "int32", "DataLoader that the worker works for.", nullable=True),
         category(
@@ -67,7 +69,7 @@ _STACKS = Table(
         category(
             "stage",
             f"Where a batch is made: {', '.join(STACK_STAGES)} (fetch: read or transform, not told apart; "
-            "threads: other threads for which the training thread waits).",
+            "threads: other threads for which the training thread waits; beside: others while it stands still).",
             Shown("stage", words=STACK_STAGES),
             nullable=True,
         ),

@@ -56,11 +56,13 @@ def test_a_stage_that_waits_for_threads_tells_what_they_do(tmp_path: Path) -> No
         FORWARD,
         in_stage("read", 80, own("Photos.__getitems__", 20), result, replica=-1),
         in_stage("read", 20, own("Photos.__getitems__", 21), own("open_all", 30), replica=-1),
-        in_thread("data_wait", 60, own("decode", 44)),
+        in_thread("data_wait", 60, own("run", 9), own("decode", 44), own("decode.<locals>.<listcomp>", 45)),
+        in_thread("forward", 30, own("run", 9), own("report", 60), library("dumps", "orjson/x.py"), stage="beside"),
     )
     shares = {entry.function: round(entry.share_frac, 2) for entry in stacks.stage(None, "read").functions}
-    assert shares == {"decode": 0.6, "threading.Condition.wait": 0.2, "open_all": 0.2}
-    assert _tell(stacks.stage(None, "threads")) == [("decode", "", "train.py:44", 1.0)]
+    assert shares == {"run": 0.6, "threading.Condition.wait": 0.2, "open_all": 0.2}
+    assert [entry.function for entry in stacks.stage(None, "threads").functions] == ["decode"]
+    assert [entry.function for entry in stacks.stage(None, "beside", "threads").functions] == ["decode", "report"]
 
 
 def test_phases_that_were_hardly_seen_tell_the_loop_together(tmp_path: Path) -> None:
