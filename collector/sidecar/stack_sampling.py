@@ -357,8 +357,10 @@ class StackSampler:
         others = ((native, state) for native, state in natives.items() if native != post.native)
         running = [state for native, state in others if threads.is_running(native)]
         state = random.choice(running) if running else 0
-        # The stack of a thread that runs often changes while it is read.
-        places = next(filter(None, (reader.read(state) for _ in range(_TRIES))), None) if state else None
+        places = None
+        with contextlib.suppress(OSError):  # the thread has ended meanwhile
+            # The stack of a thread that runs often changes while it is read.
+            places = next(filter(None, (reader.read(state) for _ in range(_TRIES))), None) if state else None
         number = self._book.number(reader, places) if places else NOT_THEIRS
         if number != NOT_THEIRS and not self._book[number].is_ours and not self._book[number].waits:
             self._samples.append(sample._replace(stack=number))

@@ -18,7 +18,7 @@ import collector
 from collector.format.schema.layout import events_path
 from collector.frames.offers import Family, Offers, _read_origin
 from collector.frames.posting import AGAINST, BESIDE, TRAINER, post_thread
-from collector.frames.reading import Code
+from collector.frames.reading import Code, StackReader
 from collector.ring.windows import NO_WINDOW, WINDOW_NEAR, WINDOW_OPEN, WindowState
 from collector.ring.words import WINDOW_SLOT, WordLog
 from collector.sidecar import stack_sampling
@@ -202,6 +202,36 @@ def test_a_thread_that_computes_while_the_training_stands_still_is_sampled(
     sampler.stop()
     stack = book[found[0].stack]
     assert [line.split(" (")[0] for line in stack.text.splitlines()[stack.begins :]] == ["feed"]
+    assert sampler.problem == ""
+
+
+@on_linux
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="threads do not hold the system's number")
+def test_a_thread_that_ends_before_its_stack_is_read_ends_no_sampling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    read = StackReader.read
+
+    def read_own(reader: StackReader, thread: int = 0) -> object:
+        asked.append(thread)
+        if thread:
+            raise OSError("there is no such thread")
+        return read(reader)
+
+    monkeypatch.setattr(StackReader, "read", read_own)
+    script = tmp_path / "fed.py"
+    script.write_text(_FED)
+    with subprocess.Popen([sys.executable, script, tmp_path, "waits"], stdout=subprocess.PIPE) as fed:
+        assert fed.stdout is not None
+        fed.stdout.readline()
+        sampler = StackSampler(Offers(tmp_path, _Parent(fed.pid)), StackBook(), 64.0)
+        sampler.start()
+        wait_for(lambda: sum(map(bool, asked)) > 2)
+        sampler.take()
+        wait_for(lambda: [sample for sample in sampler.take() if sample.replica == TRAINER])
+        fed.kill()
+    sampler.stop()
     assert sampler.problem == ""
 
 
