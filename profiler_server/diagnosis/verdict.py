@@ -10,6 +10,7 @@ from collector.format.phases import COMPUTING, OUTSIDE, PHASE_NAMES, PHASE_PLACE
 from collector.format.steps import find_stood
 from profiler_server.analysis.accounting.explained import explain_phases
 from profiler_server.diagnosis.limits.facts import EXPLAINED_FRAC, MIN_GAIN_FRAC, MIN_STEPS, NOISY_FRAC, QUEUED_FRAC
+from profiler_server.diagnosis.limits.host import PYTHON_CORES
 from profiler_server.diagnosis.limits.loading import CROWDED_FRAC, HIGH_WAIT_FRAC, MODERATE_WAIT_FRAC
 from profiler_server.diagnosis.limits.verdict import (
     BETWEEN_FRAC,
@@ -21,7 +22,7 @@ from profiler_server.diagnosis.limits.verdict import (
 )
 from profiler_server.diagnosis.rank_sentences import describe_headline
 from profiler_server.diagnosis.readings import say_host_waits
-from profiler_server.diagnosis.what_if import find_min_gain_ns, measure_stalls
+from profiler_server.diagnosis.what_if import find_min_gain_ns, measure_stalls, measure_still
 from profiler_server.facts.case import Case, Claim
 from profiler_server.facts.loading import Floats
 from profiler_server.facts.results import BoundBy, BoundKind, Suggestion
@@ -155,7 +156,18 @@ def say_limit(case: Case, bound: BoundBy) -> str:
         if bound.kind in ("input", "overhead", "unknown")
         else ""
     )
-    return " ".join(filter(None, (job, _say_bound(case, bound, rest), waits, _say_rest(case, rest))))
+    return " ".join(
+        filter(None, (job, _say_bound(case, bound, rest), waits, _say_still(case, bound), _say_rest(case, rest)))
+    )
+
+
+def _say_still(case: Case, bound: BoundBy) -> str:
+    """Return a sentence on phases of computing in which the recorded thread waits for the interpreter; "" for none."""
+    load, still_frac = case.host.load, measure_still(case) or 0.0
+    threads = load.python_threads if load is not None else None
+    if bound.kind != "compute" or case.device.is_used or min(still_frac, threads or 0.0) < PYTHON_CORES:
+        return ""
+    return say("rest", "still", noun=case.steps.noun, still_frac=still_frac)
 
 
 def _find_rest(case: Case, bound: BoundBy) -> Explained | None:

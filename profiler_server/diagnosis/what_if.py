@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from collector.estimating.model import Job, LoopModel
-from collector.format.phases import COMPUTING, OUTSIDE, PHASES
+from collector.format.phases import COMPUTING, OUTSIDE, PHASES, WAITING
 from profiler_server.diagnosis.limits.facts import (
     CERTAIN_LOSS,
     CONTENTION_WEIGHT,
@@ -198,6 +198,15 @@ def sum_in_steps(case: Case, found: Interruptions) -> Floats:
     at = starts.searchsorted(found.start_ns, side="right") - 1
     inside = at >= 0
     return np.bincount(at[inside], found.duration_ns[inside], len(starts)).astype(np.float64)
+
+
+def measure_still(case: Case) -> float | None:
+    """Return the share of the time in which the recorded thread stands still and waits for neither data nor a processor;
+    None if unknown."""
+    load = case.host.load
+    if load is None or load.main_thread is None:
+        return None
+    return 1.0 - (load.main_thread + (load.queued_frac or 0.0) + case.steps.share(*WAITING))
 
 
 def measure_stalls(case: Case, found: Interruptions, spent_ns: Ints) -> float:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from collector.format.phases import COMPUTING, WAITING
+from collector.format.phases import COMPUTING
 from profiler_server.diagnosis.limits import host as limits
 from profiler_server.diagnosis.limits.facts import NOISY_FRAC
-from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.diagnosis.what_if import measure_still, shorten_step
 from profiler_server.facts.case import Abstention, Case, Evidence, Finding, Rule, WhatIf
 from profiler_server.words.phrases import FUNCTIONS, STAGES_PAGE, describe, find_dominant, name_parts, say_functions
 
@@ -64,10 +64,10 @@ def _judge_gil_contention(case: Case) -> Finding | Abstention | None:
     used = load.python_threads if load is not None else None
     if load is None or used is None or used < limits.PYTHON_CORES or case.device.is_used:
         return None  # with a device, the recorded thread also waits for the device
-    if load.main_thread is None:
+    still_frac = measure_still(case)
+    if still_frac is None:
         return Abstention("gil_contention", "how long the recorded thread was on a processor", "Record on Linux.")
-    known = load.main_thread + (load.queued_frac or 0.0) + case.steps.share(*WAITING)
-    blocked = min(1.0 - known, used, 1.0)
+    blocked = min(still_frac, used, 1.0)
     if blocked < limits.PYTHON_CORES:
         return None  # the recorded thread ran all the time, so the others release the interpreter
     part = case.stacks.stages[("beside", "threads")] if case.stacks is not None else None
@@ -77,7 +77,7 @@ def _judge_gil_contention(case: Case) -> Finding | Abstention | None:
         "gil_contention" if function is None else "gil_contention.named",
         names=_list_names(case),
         used=used,
-        still_frac=1.0 - known,
+        still_frac=still_frac,
         functions=say_functions(part, "what they ran meanwhile"),
         **({} if function is None else name_parts(function)),
     )
