@@ -30,6 +30,7 @@ from collector.sidecar.usage import (
     name_workers,
     read_stalled_us,
 )
+from collector.signals import interpreter
 from tests.support import shapes
 from tests.support.recording import record
 
@@ -293,7 +294,10 @@ def test_damaged_notes_name_no_threads(tmp_path: Path) -> None:
         assert [*reader.sample(), *reader.sample()] == []
 
 
-def test_other_threads_are_noted_and_the_training_thread_is_not(tmp_path: Path) -> None:
+def test_other_threads_are_noted_and_the_training_thread_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interpreter, "MOST_THREADS", 10_000)  # earlier tests may have left threads in this process
     stop = threading.Event()
     other = threading.Thread(target=stop.wait, name="prefetch")
     other.start()
