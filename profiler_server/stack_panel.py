@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from collector.format.phases import PHASES
@@ -23,11 +23,14 @@ _STAGE_LABELS: Mapping[str, str] = {
     "transform": "Transform",
     "collate": "Collate",
     "fetch": "Read and transform",
-    "threads": "Other threads",
-    "beside": "Other threads while the recorded one stands still",
+    "threads": "Threads that the recorded one waits for",
+    "beside": "Threads that run while the recorded one stands still",
 }
+_OF_LOADER, _OF_STEP = ("read", "transform", "collate", "fetch", "threads"), ("threads", "beside")
 _LONGEST_NAME = 80
 _LEAST_FRAC = 0.01
+_Part = tuple[str, Part, Mapping[tuple[Frame, ...], int]]
+"""The label of a phase or a stage, its functions, and its stacks."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ def build_phase_panel(rank: RankRun) -> StackPanel | None:
         return found
     labels = {phase.name: phase.label for phase in PHASES}
     parts = [(labels[name], found.phase(name), found.list_below(name)) for name in found.phases]
+    parts += _list_stages(found, None, _OF_STEP)
     return _build(parts, "A sample of the recorded thread counts for the phase that it was taken in.")
 
 
@@ -80,13 +84,18 @@ def build_stage_panel(rank: RankRun, loader: int | None) -> StackPanel | None:
     found = _read(rank)
     if not isinstance(found, Stacks):
         return found
-    parts = []
-    for name, label in _STAGE_LABELS.items():
-        if found.find_stage(loader, name):
-            parts.append((label, found.stage(loader, name), found.list_inside(loader, name)))
     return _build(
-        parts, "Of the workers one after the other was sampled, or the recorded thread where it makes the batches."
+        _list_stages(found, loader, _OF_LOADER),
+        "Of the workers one after the other was sampled, or the recorded thread where it makes the batches.",
     )
+
+
+def _list_stages(found: Stacks, loader: int | None, names: Iterable[str]) -> list[_Part]:
+    return [
+        (_STAGE_LABELS[name], found.stage(loader, name), found.list_inside(loader, name))
+        for name in names
+        if found.find_stage(loader, name)
+    ]
 
 
 def _read(rank: RankRun) -> Stacks | StackPanel | None:
@@ -100,7 +109,7 @@ def _read(rank: RankRun) -> Stacks | StackPanel | None:
     return StackPanel(absence, (), "") if absence else found
 
 
-def _build(parts: Sequence[tuple[str, Part, Mapping[tuple[Frame, ...], int]]], note: str) -> StackPanel:
+def _build(parts: Sequence[_Part], note: str) -> StackPanel:
     if not parts:
         reason = fill_in("No sample lies in the {nouns} that are shown: there are about 50 a second.")
         return StackPanel(Notice("empty", "No samples", reason), (), "")

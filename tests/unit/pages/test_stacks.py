@@ -8,7 +8,7 @@ from typing import Any
 from collector.format.run import Run
 from profiler_server.stack_panel import StackPanel, build_phase_panel, build_stage_panel
 from tests.support.runs import build_run
-from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
+from tests.support.stacks import in_phase, in_stage, in_thread, library, own, write_stacks
 
 ITEM = own("Photos.__getitem__", 31, "data.py")
 ROWS = (
@@ -53,6 +53,17 @@ def test_each_stage_names_its_function(tmp_path: Path) -> None:
         ("Photos.__getitem__", "own"),
         ("PIL.Image.resize", "library"),
     ]
+
+
+def test_other_threads_stand_below_the_phases(tmp_path: Path) -> None:
+    rows = [in_thread("forward", 50, own("Live.run", 12), own("summarise", 30), stage="beside")]
+    *_, part = _show(tmp_path, *ROWS, *rows).parts
+    assert (part.label, part.lead) == (
+        "Threads that run while the recorded one stands still",
+        "summarise() at train.py:30, 100 ± 4 %",
+    )
+    assert part.flame is not None
+    assert [box.text for box in part.flame.boxes[1:]] == ["Live.run", "summarise"]
 
 
 def test_without_stacks_the_panel_says_how_to_get_them(tmp_path: Path) -> None:
