@@ -222,6 +222,13 @@ _DOING = {
 }
 
 
+_STAGE_NAMES: Mapping[str, str] = {
+    "fetch": "read and transform",
+    "threads": "other threads that are waited for",
+    "beside": "other threads meanwhile",
+}
+
+
 def _render_stacks(report: Mapping[str, Any] | None, phase_shares: Mapping[str, str], noun: str) -> list[str]:
     """Return a line for each function with a large share of a phase or stage. `phase_shares` has texts by phase."""
     if report is None:
@@ -232,7 +239,7 @@ def _render_stacks(report: Mapping[str, Any] | None, phase_shares: Mapping[str, 
         whole = phase_shares.get(part["name"], "")
         lines += _render_part(f"{label} ({whole} of the {noun})" if whole else label, part)
     for part in report["stages"]:
-        lines += _render_part("read and transform" if part["name"] == "fetch" else part["name"], part)
+        lines += _render_part(_STAGE_NAMES.get(part["name"], part["name"]), part)
     return lines
 
 
