@@ -32,7 +32,7 @@ class SourceLines:
         self._started = time.time()
         self._files: dict[str, list[str]] = {}
 
-    def read(self, samples: Mapping[Place, int], callers: Mapping[Place, int] = {}) -> dict[str, dict[str, str]]:
+    def read(self, samples: Mapping[Place, int], callers: Mapping[Place, int]) -> dict[str, dict[str, str]]:
         """Return the text of the lines with most `samples`, and of the lines that call these most often, by file and
         line number (as text, for JSON)."""
         found: dict[str, dict[str, str]] = {}

@@ -61,7 +61,7 @@ def command(
     ] = None,
     dask: Dask = None,
 ) -> None:
-    """Make a run from torch.profiler traces, operations of a job, Flight Recorder dumps or NCCL's status."""
+    """Make a run from traces (torch.profiler, Perfetto), operations of a job, Flight Recorder dumps or NCCL's status."""
     from collector.traces.format import ReadOptions
     from collector.traces.importing import import_traces
     from profiler_server.store.mirror import find_mirror

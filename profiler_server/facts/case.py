@@ -122,12 +122,12 @@ class Hotspot:
 
     The share includes all that the function calls, except functions of the user that are hotspots themselves.
     `low_frac` to `high_frac` is its 95 % interval. `lines` are the lines of the function, the largest share first.
-    `phases` is the share of the mean step by phase. Its entries `WORKERS` and `THREADS` are the waits for workers and
-    for other threads, divided according to their work. `calls` are the library functions that the lines call, by share of the mean step;
-    `inside` are the innermost functions in these calls. `made_frac` is the part of the share in which an object or an
-    iterator is made. `caller` is the line that calls the function most often, as file:line, "" if the loop calls it.
-    `work` is None without detailed steps, `course` with few steps. `backward_frac` is the share of the mean step in
-    which gradients of the hotspot are computed elsewhere.
+    `phases` is the share of the mean step by phase; its entries `WORKERS` and `THREADS` are the waits for these, divided
+    according to their work. `calls` are the library functions that the lines call, by share of the mean step; `inside`
+    are the innermost functions in these calls. `made_frac` is the part of the share in which an object or an iterator is
+    made. `caller` is the line that calls the function most often, as file:line, "" if the loop calls it. `work` is None
+    without detailed steps, `course` with few steps. `backward_frac` is the share of the mean step in which gradients of
+    the hotspot are computed elsewhere.
     """
 
     function: str

@@ -352,11 +352,11 @@ def test_lines_are_read_as_they_were_when_the_run_began(tmp_path: Path) -> None:
     os.utime(later, (2**33, 2**33))
     os.mkfifo(pipe)
     source = SourceLines()
-    found = source.read({(str(path), line): 1 for path in (script, later, pipe) for line in (0, 1, 2, 3, 9)})
+    found = source.read({(str(path), line): 1 for path in (script, later, pipe) for line in (0, 1, 2, 3, 9)}, {})
     assert found == {str(script): {"1": "x = 1", "2": "loss = f( x)", "3": "y" * 120}}
     assert source.sum_up() == {str(script): "".join(f"{zlib.crc32(line) & 65535:04x}" for line in LINES)}
     script.unlink()
-    assert source.read({(str(script), 2): 5}) == {str(script): {"2": "loss = f( x)"}}
+    assert source.read({(str(script), 2): 5}, {}) == {str(script): {"2": "loss = f( x)"}}
 
 
 def test_only_the_lines_with_most_samples_are_read(tmp_path: Path) -> None:
